@@ -30,5 +30,50 @@ pub const COLLECTOR_FLOWS: usize = 1_000_000;
 /// Connections the collector holds.
 pub const COLLECTOR_CONNECTIONS: usize = 200_000;
 
+/// Nodes whose streams the collector keeps account of.
+pub const COLLECTOR_NODES: usize = 5_000;
+
+/// Series whose last value the collector keeps a node: two generations of the kernel's.
+pub const COLLECTOR_SERIES_PER_NODE: usize = 2 * KERNEL_SERIES as usize;
+
+/// A series that did not move for so long makes room when the table of its node is full.
+pub const COLLECTOR_SERIES_IDLE_SECONDS: u64 = 600;
+
+/// Agent pods of one node whose last batch number the collector remembers.
+pub const COLLECTOR_AGENT_PODS: usize = 4;
+
+/// Addresses whose names the collector keeps, ended ones included.
+pub const COLLECTOR_ADDRESSES: usize = 200_000;
+
+/// Successive holders of one address that the collector keeps.
+pub const COLLECTOR_HOLDERS_PER_ADDRESS: usize = 8;
+
+/// A name that ended is kept for so long: as long as the windows that may need it.
+pub const COLLECTOR_ENDED_NAME_SECONDS: u64 = 600;
+
+/// After its end, by the collector's clock, a window waits so long for the slowest node.
+pub const COLLECTOR_WINDOW_DEADLINE_SECONDS: u64 = 4;
+
+/// Queries answered at the same time; one more is told RESOURCE_EXHAUSTED.
+pub const COLLECTOR_QUERIES: usize = 64;
+
+/// Rows that a query may ask for as its newest.
+pub const QUERY_LAST_ROWS: usize = 100_000;
+
+/// Filters of one query, `allow` and `deny` together.
+pub const QUERY_FILTERS: usize = 64;
+
+/// Values of one field of a filter.
+pub const QUERY_FILTER_VALUES: usize = 256;
+
+/// Flows in one part of an evidence window.
+pub const EVIDENCE_FLOWS_PER_PART: usize = 4_096;
+
+/// Text fields of `Hello` (names, uids, versions), in bytes.
+pub const HELLO_TEXT_BYTES: usize = 256;
+
+/// Text fields of a pod or its workload on the wire, in bytes: Kubernetes allows 253.
+pub const NAME_TEXT_BYTES: usize = 256;
+
 /// Evidence windows the operator keeps an Application.
 pub const OPERATOR_WINDOWS: usize = 24;

@@ -77,3 +77,24 @@ pub const NAME_TEXT_BYTES: usize = 256;
 
 /// Evidence windows the operator keeps an Application.
 pub const OPERATOR_WINDOWS: usize = 24;
+
+/// Cgroups an agent knows: 110 pods of a few containers each, many times over.
+pub const AGENT_CGROUPS: usize = 16_384;
+
+/// Pods an agent knows, gone ones included.
+pub const AGENT_PODS: usize = 4_096;
+
+/// How long an agent keeps a cgroup or a pod that is gone: the ends of its connections come late.
+pub const AGENT_KEEP_REMOVED_SECONDS: u64 = 60;
+
+/// How long a record or a series waits for its pod to become known.
+pub const AGENT_PENDING_SECONDS: u64 = 10;
+
+/// Records that wait so.
+pub const AGENT_PENDING_RECORDS: usize = 8_192;
+
+/// Longest pod uid taken from a cgroup's name: a UUID, or the hash of a static pod.
+pub const POD_UID_BYTES: usize = 64;
+
+/// Longest container id taken from a cgroup's name: a SHA-256 in hexadecimal.
+pub const CONTAINER_ID_BYTES: usize = 64;

@@ -1,0 +1,3 @@
+//! Windows to the collector: a bounded outbox, and one ordered, acknowledged stream that empties it.
+
+pub mod outbox;

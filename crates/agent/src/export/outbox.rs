@@ -1,0 +1,202 @@
+//! What waits for the collector, in order: numbered when first sent, kept until acknowledged.
+//!
+//! Pure: `stream` moves its messages. When it is full, windows are merged: aggregates are
+//! cumulative, so that nothing of them is lost; only records beyond the bound are, and counted.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    ops::RangeInclusive,
+};
+
+use keelson_model::{WindowId, limits};
+
+use crate::window::{SeriesId, SeriesRow, Window};
+
+/// Bounded queue of windows, and the baseline of those that were acknowledged.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    queue: VecDeque<Queued>,
+    /// Values as of the last acknowledged window, for the next stream.
+    baseline: HashMap<SeriesId, SeriesRow>,
+    baseline_window: Option<WindowId>,
+    last_number: u64,
+    acknowledged: u64,
+    /// Messages up to this one were handed to the present stream.
+    sent: u64,
+    counts: OutboxCounts,
+}
+
+/// What the outbox did, since the agent began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutboxCounts {
+    /// Windows that were merged into their follower.
+    pub merged_windows: u64,
+    /// Records dropped because too many waited.
+    pub dropped_records: u64,
+    /// Records that the collector has acknowledged.
+    pub acknowledged_records: u64,
+}
+
+#[derive(Debug)]
+struct Queued {
+    window: Window,
+    /// Numbers of its messages, once it was sent.
+    numbers: Option<RangeInclusive<u64>>,
+}
+
+/// One message: a part of a window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// The message's number; a baseline repeats the last acknowledged one.
+    pub number: u64,
+    /// Its share of the window.
+    pub window: Window,
+    /// The window has no further part.
+    pub is_last: bool,
+    /// It repeats acknowledged values and closes no window.
+    pub is_baseline: bool,
+}
+
+// === impl Outbox ===
+
+impl Outbox {
+    /// Takes a window; merges it with the one before when there is no room.
+    pub fn push(&mut self, window: Window) {
+        let is_full = self.queue.len() >= limits::AGENT_UNACKED_BATCHES;
+        if is_full && let Some(Queued { window: last, numbers: None }) = self.queue.back_mut() {
+            self.counts.dropped_records += merge(last, window);
+            self.counts.merged_windows += 1;
+            return;
+        }
+        self.queue.push_back(Queued { window, numbers: None });
+    }
+
+    /// A stream begins, and the collector holds all messages up to `held`: gives the baseline.
+    pub fn reconnect(&mut self, held: u64) -> Vec<Part> {
+        self.acknowledge(held);
+        self.sent = self.acknowledged;
+        let Some(id) = self.baseline_window else { return Vec::new() };
+        // The clocks of the newest window serve: a baseline is placed by its window's id alone.
+        let Some(newest) = self.queue.back() else { return Vec::new() };
+        let window = Window {
+            id,
+            clock: newest.window.clock,
+            series: self.baseline.values().cloned().collect(),
+            records: Vec::new(),
+            ledgers: Vec::new(),
+            coverage: newest.window.coverage.clone(),
+        };
+        let number = self.acknowledged;
+        let mut parts = split(&window, number);
+        for part in &mut parts {
+            part.number = number;
+            part.is_baseline = true;
+        }
+        parts
+    }
+
+    /// The messages of the next window that the present stream has not had, while fewer than
+    /// `credit` are under way.
+    pub fn next(&mut self, credit: u64) -> Vec<Part> {
+        if self.sent.saturating_sub(self.acknowledged) >= credit {
+            return Vec::new();
+        }
+        let sent = self.sent;
+        let is_due = |queued: &&mut Queued| {
+            queued.numbers.as_ref().is_none_or(|numbers| *numbers.end() > sent)
+        };
+        let Some(queued) = self.queue.iter_mut().find(is_due) else { return Vec::new() };
+        let first =
+            queued.numbers.as_ref().map_or(self.last_number + 1, |numbers| *numbers.start());
+        let parts = split(&queued.window, first);
+        let last = parts.last().map_or(first, |part| part.number);
+        queued.numbers = Some(first..=last);
+        self.last_number = self.last_number.max(last);
+        self.sent = last;
+        parts
+    }
+
+    /// The collector holds all messages up to `number`; one that was never sent is ignored.
+    pub fn acknowledge(&mut self, number: u64) {
+        if number > self.last_number {
+            return;
+        }
+        self.acknowledged = self.acknowledged.max(number);
+        while let Some(Queued { numbers: Some(numbers), .. }) = self.queue.front()
+            && *numbers.end() <= self.acknowledged
+        {
+            let Some(done) = self.queue.pop_front() else { return };
+            self.counts.acknowledged_records += done.window.records.len() as u64;
+            self.baseline_window = Some(done.window.id);
+            self.baseline.extend(done.window.series.into_iter().map(|row| (row.id(), row)));
+        }
+    }
+
+    /// Forgets the baseline of series that the kernel no longer holds.
+    pub fn retain(&mut self, live: &HashSet<SeriesId>) {
+        if self.baseline.len() > live.len() {
+            self.baseline.retain(|id, _| live.contains(id));
+        }
+    }
+
+    /// Nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Records that wait.
+    #[must_use]
+    pub fn held_records(&self) -> u64 {
+        self.queue.iter().map(|queued| queued.window.records.len() as u64).sum()
+    }
+
+    /// What it did.
+    #[must_use]
+    pub fn counts(&self) -> OutboxCounts {
+        self.counts
+    }
+}
+
+/// Puts `newer` into `window`; gives how many records there was no room for.
+fn merge(window: &mut Window, newer: Window) -> u64 {
+    let Window { id, clock, series, mut records, ledgers, coverage } = newer;
+    window.id = id;
+    window.clock = clock;
+    window.ledgers = ledgers;
+    window.coverage = coverage;
+    let moved: HashSet<SeriesId> = series.iter().map(SeriesRow::id).collect();
+    window.series.retain(|row| !moved.contains(&row.id()));
+    window.series.extend(series);
+    let room = limits::AGENT_PENDING_RECORDS.saturating_sub(window.records.len());
+    let dropped = records.len().saturating_sub(room);
+    records.truncate(room);
+    window.records.append(&mut records);
+    dropped as u64
+}
+
+/// The messages of a window, numbered from `first`; at least one.
+fn split(window: &Window, first: u64) -> Vec<Part> {
+    let by_series = window.series.len().div_ceil(limits::SERIES_PER_BATCH);
+    let by_records = window.records.len().div_ceil(limits::RECORDS_PER_BATCH);
+    let count = by_series.max(by_records).max(1);
+    let mut series = window.series.chunks(limits::SERIES_PER_BATCH);
+    let mut records = window.records.chunks(limits::RECORDS_PER_BATCH);
+    let part = |(index, number): (usize, u64)| {
+        let is_last = index + 1 == count;
+        let window = Window {
+            id: window.id,
+            clock: window.clock,
+            series: series.next().unwrap_or_default().to_vec(),
+            records: records.next().unwrap_or_default().to_vec(),
+            // Accounts belong to the whole window: they go with its end.
+            ledgers: if is_last { window.ledgers.clone() } else { Vec::new() },
+            coverage: window.coverage.clone(),
+        };
+        Part { number, window, is_last, is_baseline: false }
+    };
+    (0..count).zip(first..).map(part).collect()
+}
+
+#[cfg(test)]
+mod tests;

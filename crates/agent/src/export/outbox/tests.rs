@@ -1,0 +1,127 @@
+use std::net::Ipv4Addr;
+
+use keelson_model::{
+    BootNanos, CgroupId, ClockReading, Coverage, Direction, Remote, SeriesKey, SeriesValue,
+    TcpCounters, UnknownReason,
+};
+
+use super::*;
+use crate::enrich::Local;
+
+fn row(port: u16, opened: u64) -> SeriesRow {
+    let remote = Remote::Address(Ipv4Addr::LOCALHOST.into());
+    let key = SeriesKey { cgroup: CgroupId(1), direction: Direction::Inbound, remote, port };
+    let counters = TcpCounters { opened, ..Default::default() };
+    let value = SeriesValue { start: BootNanos(1), counters };
+    SeriesRow { local: Local::Unknown(UnknownReason::HostProcess), key, value }
+}
+
+fn window(id: u64, series: Vec<SeriesRow>) -> Window {
+    Window {
+        id: WindowId(id),
+        clock: ClockReading::default(),
+        series,
+        records: vec![],
+        ledgers: vec![],
+        coverage: Coverage::default(),
+    }
+}
+
+fn numbers(parts: &[Part]) -> Vec<u64> {
+    parts.iter().map(|part| part.number).collect()
+}
+
+#[test]
+fn messages_are_numbered_once_and_repeated_after_a_reconnect_with_the_same_numbers() {
+    let mut outbox = Outbox::default();
+    for id in 1..=3 {
+        outbox.push(window(id, vec![row(1, id)]));
+    }
+    assert_eq!(numbers(&outbox.next(9)), [1]);
+    assert_eq!(numbers(&outbox.next(9)), [2]);
+    outbox.acknowledge(1);
+    let baseline = outbox.reconnect(1);
+    assert_eq!((baseline.len(), baseline[0].is_baseline, baseline[0].number), (1, true, 1));
+    assert_eq!(baseline[0].window.series, [row(1, 1)]);
+    assert_eq!(numbers(&outbox.next(9)), [2]);
+    assert_eq!(numbers(&outbox.next(9)), [3]);
+    assert_eq!(numbers(&outbox.next(9)), [] as [u64; 0]);
+}
+
+#[test]
+fn what_the_collector_already_holds_is_not_sent_again() {
+    let mut outbox = Outbox::default();
+    outbox.push(window(1, vec![row(1, 1)]));
+    outbox.push(window(2, vec![row(1, 2)]));
+    outbox.next(9);
+    outbox.next(9);
+    let baseline = outbox.reconnect(2);
+    assert!(baseline.is_empty(), "nothing waits whose difference would need it");
+    assert!(outbox.is_empty());
+}
+
+#[test]
+fn a_fresh_agent_has_no_baseline() {
+    let mut outbox = Outbox::default();
+    outbox.push(window(1, vec![row(1, 1)]));
+    assert_eq!(outbox.reconnect(40), vec![], "the number was another agent's");
+    assert_eq!(numbers(&outbox.next(9)), [1]);
+}
+
+#[test]
+fn credit_bounds_what_is_under_way() {
+    let mut outbox = Outbox::default();
+    for id in 1..=3 {
+        outbox.push(window(id, vec![]));
+    }
+    assert_eq!((outbox.next(2).len(), outbox.next(2).len(), outbox.next(2).len()), (1, 1, 0));
+    outbox.acknowledge(1);
+    assert_eq!(numbers(&outbox.next(2)), [3]);
+}
+
+#[test]
+fn a_full_outbox_merges_windows_and_keeps_the_latest_values() {
+    let mut outbox = Outbox::default();
+    let bound = limits::AGENT_UNACKED_BATCHES as u64;
+    for id in 1..=bound + 2 {
+        outbox.push(window(id, vec![row(1, id), row(2, 7)]));
+    }
+    assert_eq!(outbox.counts().merged_windows, 2);
+    let mut last = Vec::new();
+    loop {
+        let parts = outbox.next(u64::MAX);
+        if parts.is_empty() {
+            break;
+        }
+        last = parts;
+    }
+    assert_eq!(last[0].number, bound);
+    assert_eq!(last[0].window.id, WindowId(bound + 2));
+    assert_eq!(last[0].window.series, [row(1, bound + 2), row(2, 7)]);
+}
+
+#[test]
+fn a_large_window_goes_in_parts_of_which_the_last_closes_it() {
+    let mut outbox = Outbox::default();
+    let ports = 0..u16::try_from(limits::SERIES_PER_BATCH + 1).unwrap();
+    outbox.push(window(1, ports.map(|port| row(port, 1)).collect()));
+    outbox.push(window(2, vec![]));
+    let parts = outbox.next(9);
+    assert_eq!(numbers(&parts), [1, 2]);
+    assert_eq!(parts.iter().map(|part| part.is_last).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(numbers(&outbox.next(9)), [3]);
+    outbox.acknowledge(1);
+    assert_eq!(outbox.counts().acknowledged_records, 0);
+    assert!(!outbox.is_empty(), "half a window is not acknowledged");
+}
+
+#[test]
+fn the_baseline_forgets_series_that_left_the_kernel() {
+    let mut outbox = Outbox::default();
+    outbox.push(window(1, vec![row(1, 1), row(2, 1)]));
+    outbox.next(9);
+    outbox.acknowledge(1);
+    outbox.retain(&HashSet::from([row(2, 1).id()]));
+    outbox.push(window(2, vec![]));
+    assert_eq!(outbox.reconnect(1)[0].window.series, [row(2, 1)]);
+}

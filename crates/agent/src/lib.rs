@@ -1,0 +1,11 @@
+//! Kernel records in, attributed and aggregated telemetry out, within limits.
+//!
+//! The deciding parts (`cgroup`, `pods`, `enrich`, `aggregate`, `export::outbox`) are pure; the
+//! shells around them do the I/O. It never judges: it reports, with coverage.
+
+pub mod aggregate;
+pub mod cgroup;
+pub mod enrich;
+pub mod export;
+pub mod pods;
+pub mod window;

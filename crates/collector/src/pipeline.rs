@@ -35,17 +35,12 @@ pub struct NodePipeline {
     accounts: Accounts,
     clock: ClockOffset,
     coverage: Coverage,
-    delivered: Option<Delivered>,
+    delivered: Option<WindowId>,
+    /// Since when everything that the node counted came here: a series without a base that began
+    /// later was never delivered before, however long it waited for its name.
+    known_since: Option<BootNanos>,
     reasons: BTreeSet<CoverageReason>,
     last_seen: UnixNanos,
-}
-
-/// The last window that the node delivered whole.
-#[derive(Clone, Copy, Debug)]
-struct Delivered {
-    window: WindowId,
-    /// Its end by the boot clock, as the clocks stood at its own cut.
-    end: BootNanos,
 }
 
 /// What a batch brought.
@@ -86,6 +81,7 @@ impl NodePipeline {
             clock: ClockOffset::default(),
             coverage: Coverage::default(),
             delivered: None,
+            known_since: None,
             reasons: BTreeSet::new(),
             last_seen: UnixNanos::default(),
         }
@@ -96,6 +92,7 @@ impl NodePipeline {
         if agent.boot_id != self.agent.boot_id {
             self.series.clear();
             self.delivered = None;
+            self.known_since = None;
         }
         if agent.epoch != self.agent.epoch || agent.boot_id != self.agent.boot_id {
             self.accounts = Accounts::default();
@@ -128,7 +125,7 @@ impl NodePipeline {
 
     /// Takes an admitted batch, received at `now`.
     pub fn apply(&mut self, batch: Batch, now: UnixNanos) -> Applied {
-        self.remember(batch.number);
+        let leaves_gap = self.remember(batch.number) && !batch.baseline;
         self.last_seen = now;
         if batch.baseline {
             self.take_baseline(&batch, now);
@@ -137,7 +134,7 @@ impl NodePipeline {
         self.clock.observe(batch.clock.unix, now);
         let audit = self.accounts.audit(&batch.ledgers);
         let refused_before = self.series.counts().refused;
-        let since = self.since(&batch);
+        let since = self.since(&batch, leaves_gap);
         let flows = batch.series.iter().filter_map(|row| self.flow(row, since, now)).collect();
         let is_short = self.series.counts().refused > refused_before;
         let applied = Applied {
@@ -148,7 +145,7 @@ impl NodePipeline {
             closes: batch.last_part,
         };
         if batch.last_part {
-            self.delivered = Some(delivered(&batch));
+            self.delivered = Some(batch.window);
         }
         self.reasons.clone_from(&applied.reasons);
         self.coverage = batch.coverage;
@@ -158,7 +155,7 @@ impl NodePipeline {
     /// The last window delivered whole.
     #[must_use]
     pub fn delivered(&self) -> Option<WindowId> {
-        self.delivered.map(|delivered| delivered.window)
+        self.delivered
     }
 
     /// When the last batch came, by our clock.
@@ -171,6 +168,12 @@ impl NodePipeline {
     #[must_use]
     pub fn clock_offset_ns(&self) -> i64 {
         self.clock.nanos()
+    }
+
+    /// The node's clock is off by more than a window.
+    #[must_use]
+    pub fn is_skewed(&self) -> bool {
+        self.clock.is_skewed()
     }
 
     /// What the last batch said the agent can see.
@@ -197,34 +200,40 @@ impl NodePipeline {
         (self.series.len(), self.series.counts())
     }
 
-    fn remember(&mut self, number: u64) {
+    /// Notes the number; true when numbers before it are missing.
+    fn remember(&mut self, number: u64) -> bool {
         let pod_uid = self.agent.pod_uid.clone();
         if let Some((_, last)) = self.numbers.iter_mut().find(|(pod, _)| *pod == pod_uid) {
+            let leaves_gap = number > last.saturating_add(1);
             *last = (*last).max(number);
-            return;
+            return leaves_gap;
         }
         if self.numbers.len() == limits::COLLECTOR_AGENT_PODS {
             self.numbers.pop_front();
         }
         self.numbers.push_back((pod_uid, number));
+        false
     }
 
     fn take_baseline(&mut self, batch: &Batch, now: UnixNanos) {
         for SeriesRow { key, value, .. } in &batch.series {
             self.series.set_base(*key, *value, now);
         }
-        if self.delivered.is_none_or(|known| known.window < batch.window) && batch.last_part {
-            self.delivered = Some(delivered(batch));
+        if batch.last_part {
+            self.delivered = self.delivered.max(Some(batch.window));
+            self.known_since.get_or_insert(to_boot(batch, batch.window.end()));
         }
     }
 
-    /// The time at or after which a series without a base is wholly this window's: the end of the
-    /// window delivered before, or the start of this one where none was.
-    fn since(&self, batch: &Batch) -> BootNanos {
-        match self.delivered {
-            Some(delivered) => delivered.end,
-            None => to_boot(batch, batch.window.start()),
+    /// The time at or after which a series without a base is wholly news: since then everything
+    /// came here. Without anything before, that is the start of this window.
+    fn since(&mut self, batch: &Batch, leaves_gap: bool) -> BootNanos {
+        let start = to_boot(batch, batch.window.start());
+        let since = self.known_since.get_or_insert(start);
+        if leaves_gap {
+            *since = (*since).max(start);
         }
+        *since
     }
 
     fn flow(&mut self, row: &SeriesRow, since: BootNanos, now: UnixNanos) -> Option<FlowRow> {
@@ -265,10 +274,6 @@ impl NodePipeline {
         }
         reasons
     }
-}
-
-fn delivered(batch: &Batch) -> Delivered {
-    Delivered { window: batch.window, end: to_boot(batch, batch.window.end()) }
 }
 
 fn to_boot(batch: &Batch, at: UnixNanos) -> BootNanos {

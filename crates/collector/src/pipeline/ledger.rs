@@ -66,7 +66,8 @@ impl Accounts {
 }
 
 /// Whether the loss leaves counters short; the others lose only records, which are a sample.
-fn touches_counts(reason: LossReason) -> bool {
+#[must_use]
+pub fn touches_counts(reason: LossReason) -> bool {
     matches!(
         reason,
         LossReason::CounterRefused | LossReason::SocketStateRefused | LossReason::RunSkipped

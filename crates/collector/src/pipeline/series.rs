@@ -14,6 +14,9 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 pub struct SeriesTable {
     bases: HashMap<(SeriesKey, BootNanos), Base>,
     capacity: usize,
+    /// A series that began before this may have been delivered and forgotten: without a base it is
+    /// no news.
+    forgotten_before: BootNanos,
     counts: SeriesCounts,
 }
 
@@ -61,7 +64,12 @@ impl SeriesTable {
     /// A table of at most `capacity` series.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { bases: HashMap::new(), capacity, counts: SeriesCounts::default() }
+        Self {
+            bases: HashMap::new(),
+            capacity,
+            forgotten_before: BootNanos(0),
+            counts: SeriesCounts::default(),
+        }
     }
 
     /// Series held.
@@ -85,6 +93,7 @@ impl SeriesTable {
     /// Forgets every base: the node booted anew, and cgroup ids mean others.
     pub fn clear(&mut self) {
         self.bases.clear();
+        self.forgotten_before = BootNanos(0);
     }
 
     /// Takes a baseline's value as base, unless a later value is held already: a batch may have
@@ -96,14 +105,14 @@ impl SeriesTable {
         } else if self.has_room(now) {
             self.bases.insert(id, Base { counters: value.counters, touched: now });
         } else {
-            self.counts.refused += 1;
+            self.refuse(value.start);
         }
     }
 
     /// The difference of `value` to its base, which it replaces.
     ///
-    /// Without a base a series counts from zero if it began at or after `since`, the end of the
-    /// window that the node delivered before; an older one only becomes a base.
+    /// Without a base a series counts from zero if it began at or after `since`, from when on all
+    /// that the node counted came here; an older one only becomes a base.
     pub fn difference(
         &mut self,
         key: SeriesKey,
@@ -122,12 +131,13 @@ impl SeriesTable {
             return self.first(value, since);
         }
         let stored = self.has_room(now);
+        let difference = self.first(value, since);
         if stored {
             self.bases.insert(id, Base { counters: value.counters, touched: now });
         } else {
-            self.counts.refused += 1;
+            self.refuse(value.start);
         }
-        match (self.first(value, since), stored) {
+        match (difference, stored) {
             (Difference::Counted(delta), false) => Difference::CountedWithoutBase(delta),
             (Difference::Base, false) => Difference::Refused,
             (difference, _) => difference,
@@ -135,7 +145,7 @@ impl SeriesTable {
     }
 
     fn first(&mut self, value: SeriesValue, since: BootNanos) -> Difference {
-        if value.start >= since {
+        if value.start >= since.max(self.forgotten_before) {
             return Difference::Counted(value.counters);
         }
         self.counts.unplaced += 1;
@@ -150,10 +160,26 @@ impl SeriesTable {
         }
         let idle_ns = limits::COLLECTOR_SERIES_IDLE_SECONDS * NANOS_PER_SECOND;
         let before = self.bases.len();
-        self.bases.retain(|_, base| now.0.saturating_sub(base.touched.0) < idle_ns);
+        let forgotten = &mut self.forgotten_before;
+        self.bases.retain(|(_, start), base| {
+            let is_kept = now.0.saturating_sub(base.touched.0) < idle_ns;
+            if !is_kept {
+                *forgotten = (*forgotten).max(after(*start));
+            }
+            is_kept
+        });
         self.counts.expired += (before - self.bases.len()) as u64;
         self.bases.len() < self.capacity
     }
+
+    fn refuse(&mut self, start: BootNanos) {
+        self.forgotten_before = self.forgotten_before.max(after(start));
+        self.counts.refused += 1;
+    }
+}
+
+fn after(start: BootNanos) -> BootNanos {
+    BootNanos(start.0.saturating_add(1))
 }
 
 /// No counter of `now` lies below its value in `before`.

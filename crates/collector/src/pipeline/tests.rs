@@ -96,6 +96,22 @@ fn a_baseline_makes_the_first_difference_exact() {
 }
 
 #[test]
+fn a_series_that_waited_for_its_name_counts_whole() {
+    let mut node = pipeline();
+    apply(&mut node, batch(1, 200));
+    apply(&mut node, batch(2, 201));
+    assert_eq!(opened(&apply(&mut node, with(batch(3, 202), 1, 1_001, 7))), 7);
+}
+
+#[test]
+fn after_missing_batches_an_unknown_series_is_no_news() {
+    let mut node = pipeline();
+    apply(&mut node, batch(1, 200));
+    let after_gap = with(with(batch(3, 202), 1, 1_006, 7), 2, 1_011, 2);
+    assert_eq!(opened(&apply(&mut node, after_gap)), 2);
+}
+
+#[test]
 fn a_baseline_after_a_reconnect_does_not_undo_what_is_held() {
     let mut node = pipeline();
     apply(&mut node, with(batch(1, 200), 1, 1_001, 4));

@@ -86,11 +86,22 @@ fn a_full_table_drops_idle_series_first_and_then_refuses() {
     assert_eq!(table.len(), 2);
     table.difference(key(3), value(100, 1), BootNanos(0), later);
     assert_eq!((table.len(), table.counts().expired), (2, 1));
-    let refused = table.difference(key(4), value(100, 9), BootNanos(0), later);
+    let refused = table.difference(key(4), value(200, 9), BootNanos(0), later);
     assert!(matches!(refused, Difference::CountedWithoutBase(_)), "{refused:?}");
-    let unplaced = table.difference(key(4), value(100, 9), BootNanos(500), later);
-    assert_eq!(unplaced, Difference::Refused);
+    let again = table.difference(key(4), value(200, 12), BootNanos(0), later);
+    assert_eq!(again, Difference::Refused, "what was counted once is not counted again");
     assert_eq!((table.len(), table.counts().refused), (2, 2));
+}
+
+#[test]
+fn a_series_that_was_forgotten_is_no_news() {
+    let mut table = SeriesTable::with_capacity(1);
+    let later = UnixNanos(NOW.0 + limits::COLLECTOR_SERIES_IDLE_SECONDS * NANOS_PER_SECOND);
+    table.difference(key(1), value(100, 5), BootNanos(0), NOW);
+    table.difference(key(2), value(200, 1), BootNanos(0), later);
+    let much_later = UnixNanos(later.0 * 2);
+    let back = table.difference(key(1), value(100, 6), BootNanos(0), much_later);
+    assert_eq!(back, Difference::Base);
 }
 
 #[test]

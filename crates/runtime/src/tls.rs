@@ -1,0 +1,268 @@
+//! TLS on both sides: a server certificate that is read again when its files change, and a client
+//! that reads the authority's bundle at every connect. Nothing is served in clear text.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{Stream, StreamExt, stream};
+use rustls::{
+    ServerConfig,
+    crypto::{CryptoProvider, ring},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+
+use crate::shutdown::Shutdown;
+
+/// How often the certificate's files are looked at.
+const RELOAD: Duration = Duration::from_secs(10);
+/// A client that has not finished its handshake by then is dropped.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Handshakes under way at once; further clients wait in the kernel's backlog.
+const HANDSHAKES: usize = 128;
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {path}; is the Secret or ConfigMap mounted there?")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A file is no PEM of what it should hold.
+    #[error("{path} holds no {what} in PEM")]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+    },
+    /// rustls refuses certificate or key.
+    #[error("the certificate in {directory} cannot be used")]
+    Unusable {
+        /// Where they lie.
+        directory: PathBuf,
+        /// The cause.
+        source: rustls::Error,
+    },
+    /// The address of a server is no URI.
+    #[error("{address} is no address of a gRPC server; for example: https://host:8443")]
+    Address {
+        /// As given.
+        address: String,
+    },
+    /// The server cannot be reached, or is not who it should be.
+    #[error("cannot connect to {address}")]
+    Connect {
+        /// Whom.
+        address: String,
+        /// The cause.
+        source: tonic::transport::Error,
+    },
+}
+
+/// A server's certificate and key, `tls.crt` and `tls.key` of a directory.
+#[derive(Debug)]
+pub struct ServerTls {
+    directory: PathBuf,
+    current: Mutex<Arc<CertifiedKey>>,
+}
+
+// === impl ServerTls ===
+
+impl ServerTls {
+    /// Reads the certificate for the first time.
+    ///
+    /// # Errors
+    /// The files cannot be read or used.
+    pub fn load(directory: &Path) -> Result<Arc<Self>, TlsError> {
+        let current = Mutex::new(Arc::new(read_key(directory)?));
+        Ok(Arc::new(Self { directory: directory.to_path_buf(), current }))
+    }
+
+    /// Reads the files again every ten seconds until shutdown; files that cannot be used leave the
+    /// certificate as it is.
+    ///
+    /// # Errors
+    /// None; the type is that of a task.
+    pub async fn keep_fresh(self: Arc<Self>, shutdown: Shutdown) -> Result<(), TlsError> {
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                () = tokio::time::sleep(RELOAD) => self.reload(),
+            }
+        }
+    }
+
+    /// Listens with TLS for gRPC (ALPN `h2`): a stream of handshaken connections that ends at
+    /// shutdown.
+    pub fn incoming(
+        self: &Arc<Self>,
+        listener: TcpListener,
+        shutdown: Shutdown,
+    ) -> impl Stream<Item = io::Result<TlsStream<TcpStream>>> + use<> {
+        let acceptor = TlsAcceptor::from(Arc::new(self.config()));
+        let state = (listener, acceptor, JoinSet::new(), shutdown);
+        stream::unfold(state, |(listener, acceptor, mut handshakes, shutdown)| async move {
+            let connection =
+                next_connection(&listener, &acceptor, &mut handshakes, &shutdown).await?;
+            Some((Ok(connection), (listener, acceptor, handshakes, shutdown)))
+        })
+        .boxed()
+    }
+
+    fn config(self: &Arc<Self>) -> ServerConfig {
+        let builder = ServerConfig::builder_with_provider(provider());
+        #[expect(clippy::expect_used, reason = "the provider and its versions are fixed above")]
+        let builder = builder
+            .with_safe_default_protocol_versions()
+            .expect("invariant: ring serves the default TLS versions");
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(self) as _;
+        let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        config
+    }
+
+    fn reload(&self) {
+        match read_key(&self.directory) {
+            Ok(fresh) => {
+                let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+                if current.cert != fresh.cert {
+                    *current = Arc::new(fresh);
+                    tracing::info!(directory = %self.directory.display(), "took a new certificate");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = crate::logs::chain(&error), "kept the old certificate");
+            }
+        }
+    }
+}
+
+impl ResolvesServerCert for ServerTls {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+async fn next_connection(
+    listener: &TcpListener,
+    acceptor: &TlsAcceptor,
+    handshakes: &mut JoinSet<io::Result<TlsStream<TcpStream>>>,
+    shutdown: &Shutdown,
+) -> Option<TlsStream<TcpStream>> {
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return None,
+            accepted = listener.accept(), if handshakes.len() < HANDSHAKES => match accepted {
+                Ok((stream, _)) => {
+                    let acceptor = acceptor.clone();
+                    handshakes.spawn(async move { shake_hands(&acceptor, stream).await });
+                }
+                Err(error) => {
+                    // Out of descriptors, most often: let some go before the next try.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+            Some(done) = handshakes.join_next() => match done {
+                Ok(Ok(connection)) => return Some(connection),
+                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                Err(error) => tracing::warn!(%error, "a TLS handshake's task failed"),
+            },
+        }
+    }
+}
+
+async fn shake_hands(
+    acceptor: &TlsAcceptor,
+    stream: TcpStream,
+) -> io::Result<TlsStream<TcpStream>> {
+    stream.set_nodelay(true)?;
+    timeout(HANDSHAKE, acceptor.accept(stream)).await?
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// Makes ring the process's provider, for libraries that ask for the default one.
+pub fn install_provider() {
+    // A second call finds the first one's; there is only one choice.
+    let _ = ring::default_provider().install_default();
+}
+
+fn read_key(directory: &Path) -> Result<CertifiedKey, TlsError> {
+    let (crt, key) = (directory.join("tls.crt"), directory.join("tls.key"));
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(&crt)?).collect();
+    let chain = chain.ok().filter(|chain| !chain.is_empty());
+    let chain = chain.ok_or(TlsError::Pem { path: crt, what: "certificate" })?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&key)?)
+        .map_err(|_| TlsError::Pem { path: key, what: "private key" })?;
+    CertifiedKey::from_der(chain, key, &provider())
+        .map_err(|source| TlsError::Unusable { directory: directory.to_path_buf(), source })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|source| TlsError::Read { path: path.to_path_buf(), source })
+}
+
+/// Where a gRPC server is and by whom it is vouched for.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    /// For example `https://keelson-collector.keelson-system.svc:8443`.
+    pub address: String,
+    /// File with the authority's certificates; read at every connect, so that a rotated one counts.
+    pub authority: PathBuf,
+    /// Name that the server's certificate must have, where it is not the address's host.
+    pub server_name: Option<String>,
+}
+
+// === impl ClientTls ===
+
+impl ClientTls {
+    /// Connects; the channel does not outlive a change of the authority for longer than the
+    /// caller keeps it.
+    ///
+    /// # Errors
+    /// The bundle cannot be read, or the server cannot be reached or trusted.
+    pub async fn connect(&self) -> Result<Channel, TlsError> {
+        let failed = |source| TlsError::Connect { address: self.address.clone(), source };
+        let bundle = read(&self.authority)?;
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(bundle));
+        if let Some(name) = &self.server_name {
+            tls = tls.domain_name(name);
+        }
+        let endpoint = Endpoint::from_shared(self.address.clone())
+            .map_err(|_| TlsError::Address { address: self.address.clone() })?;
+        endpoint
+            .tls_config(tls)
+            .map_err(failed)?
+            .connect_timeout(CONNECT)
+            .http2_keep_alive_interval(Duration::from_secs(10))
+            .keep_alive_timeout(Duration::from_secs(10))
+            .keep_alive_while_idle(true)
+            .connect()
+            .await
+            .map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -98,3 +98,6 @@ pub const POD_UID_BYTES: usize = 64;
 
 /// Longest container id taken from a cgroup's name: a SHA-256 in hexadecimal.
 pub const CONTAINER_ID_BYTES: usize = 64;
+
+/// Reviewed tokens that are remembered: an agent each node, and readers.
+pub const TOKENS_REMEMBERED: usize = 8_192;

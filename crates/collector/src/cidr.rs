@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn what_is_no_range_is_refused_with_its_text() {
-        for text in ["", "10.0.0.0/33", "10.0.0/8", "10.0.0.0/", "::/129", "::ffff:10.0.0.0/8", "a"] {
+        for text in ["", "10.0.0.0/33", "10.0.0/8", "10.0.0.0/", "::/129", "::ffff:10.0.0.0/8", "a"]
+        {
             let error = text.parse::<Cidr>().unwrap_err();
             assert!(error.to_string().contains(text), "{text}");
         }

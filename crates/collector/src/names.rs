@@ -10,10 +10,11 @@ use std::{
     sync::Arc,
 };
 
-use keelson_model::{Endpoint, NodeName, PodUid, Remote, ServiceRef, UnixNanos, UnknownReason, limits};
+use keelson_model::{
+    Endpoint, NodeName, PodUid, Remote, ServiceRef, UnixNanos, UnknownReason, limits,
+};
 
 use crate::cidr::Cidr;
-
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
@@ -106,7 +107,13 @@ impl NameIndex {
     /// At most `capacity` addresses.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { addresses: HashMap::new(), holders: HashMap::new(), pod_ranges: HashMap::new(), capacity, refused: 0 }
+        Self {
+            addresses: HashMap::new(),
+            holders: HashMap::new(),
+            pod_ranges: HashMap::new(),
+            capacity,
+            refused: 0,
+        }
     }
 
     /// Takes what the API server says of one holder, seen at `now`.
@@ -128,8 +135,13 @@ impl NameIndex {
         let endpoint = Arc::new(endpoint);
         let mut held = Vec::new();
         for (address, rank) in wanted {
-            let entry =
-                Entry { holder: holder.clone(), endpoint: Arc::clone(&endpoint), rank, from, to: None };
+            let entry = Entry {
+                holder: holder.clone(),
+                endpoint: Arc::clone(&endpoint),
+                rank,
+                from,
+                to: None,
+            };
             if self.begin(address, entry) {
                 held.push(address);
             }
@@ -248,7 +260,8 @@ impl NameIndex {
             return true;
         }
         if entries.len() >= limits::COLLECTOR_HOLDERS_PER_ADDRESS {
-            let oldest = entries.iter().enumerate().min_by_key(|(_, known)| (known.to.is_none(), known.to));
+            let oldest =
+                entries.iter().enumerate().min_by_key(|(_, known)| (known.to.is_none(), known.to));
             if let Some((position, _)) = oldest {
                 entries.swap_remove(position);
             }

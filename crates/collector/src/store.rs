@@ -214,7 +214,11 @@ impl Store {
 
     /// What nodes lost in windows that overlap `[since, until)`, by node and reason.
     #[must_use]
-    pub fn losses(&self, since: UnixNanos, until: UnixNanos) -> BTreeMap<(NodeName, LossReason), u64> {
+    pub fn losses(
+        &self,
+        since: UnixNanos,
+        until: UnixNanos,
+    ) -> BTreeMap<(NodeName, LossReason), u64> {
         let mut losses = BTreeMap::new();
         for (_, slot) in self.slots.iter().filter(|(window, _)| overlaps(**window, since, until)) {
             for (node, report) in &slot.reports {

@@ -79,8 +79,12 @@ mod tests {
     use super::*;
 
     fn ledger(produced: u64, delivered: u64, lost: &[(LossReason, u64)]) -> Vec<ProbeLedger> {
-        let cut =
-            LedgerCut { produced, delivered, lost: lost.iter().copied().collect(), ..Default::default() };
+        let cut = LedgerCut {
+            produced,
+            delivered,
+            lost: lost.iter().copied().collect(),
+            ..Default::default()
+        };
         vec![ProbeLedger { probe: "tcp".into(), cut }]
     }
 

@@ -185,7 +185,10 @@ fn a_window_is_less_than_whole_for_the_reasons_that_touch_it() {
     let rows = [
         (whole.clone(), vec![]),
         (Batch { coverage: blind(990, 1_000), ..whole.clone() }, vec![]),
-        (Batch { coverage: blind(990, 1_001), ..whole.clone() }, vec![CoverageReason::BlindInterval]),
+        (
+            Batch { coverage: blind(990, 1_001), ..whole.clone() },
+            vec![CoverageReason::BlindInterval],
+        ),
         (
             Batch {
                 coverage: Coverage {

@@ -101,14 +101,17 @@ impl Filters {
         if filters.allow.len() + filters.deny.len() > limits::QUERY_FILTERS {
             return Err(FilterError::TooManyFilters);
         }
-        let compile = |list: &[wire::Filter]| list.iter().map(Filter::compile).collect();
+        let compile = |list: &[wire::Filter]| -> Result<Vec<Filter>, FilterError> {
+            list.iter().map(Filter::compile).collect()
+        };
         Ok(Self { allow: compile(&filters.allow)?, deny: compile(&filters.deny)? })
     }
 
     /// Whether the row is wanted.
     #[must_use]
     pub fn matches(&self, row: &Row<'_>) -> bool {
-        let is_allowed = self.allow.is_empty() || self.allow.iter().any(|filter| filter.matches(row));
+        let is_allowed =
+            self.allow.is_empty() || self.allow.iter().any(|filter| filter.matches(row));
         is_allowed && !self.deny.iter().any(|filter| filter.matches(row))
     }
 }
@@ -132,10 +135,10 @@ impl Filter {
         bounded("node", node.len())?;
         bounded("remote_cidr", remote_cidr.len())?;
         bounded("port", port.len())?;
-        let remote: Result<Vec<Cidr>, CidrError> = remote_cidr.iter().map(|text| text.parse()).collect();
-        let to_port = |value: &u32| {
-            u16::try_from(*value).map_err(|_| FilterError::Port { value: *value })
-        };
+        let remote: Result<Vec<Cidr>, CidrError> =
+            remote_cidr.iter().map(|text| text.parse()).collect();
+        let to_port =
+            |value: &u32| u16::try_from(*value).map_err(|_| FilterError::Port { value: *value });
         Ok(Self {
             local: Side::compile(["namespace", "pod", "workload"], namespace, pod, workload)?,
             peer: Side::compile(
@@ -175,7 +178,8 @@ impl Side {
         bounded(pod_field, pod.len())?;
         bounded(workload_field, workload.len())?;
         let split = |text: &String| {
-            let parts = text.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty());
+            let parts =
+                text.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty());
             let (kind, name) = parts.ok_or_else(|| FilterError::Workload {
                 field: workload_field,
                 value: text.chars().take(64).collect(),
@@ -194,7 +198,9 @@ impl Side {
         if namespace.is_empty() && pod.is_empty() && workload.is_empty() {
             return true;
         }
-        if let (Endpoint::Service(service), true) = (endpoint, pod.is_empty() && workload.is_empty()) {
+        if let (Endpoint::Service(service), true) =
+            (endpoint, pod.is_empty() && workload.is_empty())
+        {
             return namespace.contains(&service.namespace);
         }
         let Some(found) = endpoint.pod() else { return false };

@@ -104,7 +104,8 @@ impl Store {
     #[must_use]
     pub fn evidence_after(&self, after: Option<WindowId>) -> EvidenceRead {
         let wanted = after.map(WindowId::next);
-        let next = self.closed.iter().find(|closed| wanted.is_none_or(|wanted| closed.window >= wanted));
+        let next =
+            self.closed.iter().find(|closed| wanted.is_none_or(|wanted| closed.window >= wanted));
         let Some(next) = next else { return EvidenceRead::Wait };
         match wanted {
             Some(wanted) if next.window > wanted => EvidenceRead::Lost {
@@ -115,7 +116,12 @@ impl Store {
         }
     }
 
-    fn is_due(&self, window: WindowId, nodes: &BTreeMap<NodeName, Presence>, now: UnixNanos) -> bool {
+    fn is_due(
+        &self,
+        window: WindowId,
+        nodes: &BTreeMap<NodeName, Presence>,
+        now: UnixNanos,
+    ) -> bool {
         if now < window.end() {
             return false;
         }
@@ -129,7 +135,8 @@ impl Store {
         let slot = self.slots.entry(window).or_default();
         let mut segments = std::mem::take(&mut self.late);
         segments.extend(slot.segments.iter().map(Arc::clone));
-        let nodes = nodes.iter().map(|(node, presence)| node_window(node, presence, slot)).collect();
+        let nodes =
+            nodes.iter().map(|(node, presence)| node_window(node, presence, slot)).collect();
         if self.closed.len() == self.bounds.windows {
             self.closed.pop_front();
         }

@@ -60,7 +60,8 @@ impl Store {
     #[must_use]
     pub fn arrived_since(&self, cursor: u64, count: usize) -> FollowRead {
         let from = self.arrivals.partition_point(|segment| segment.first_row < cursor);
-        let segments: Vec<_> = self.arrivals.iter().skip(from).take(count).map(Arc::clone).collect();
+        let segments: Vec<_> =
+            self.arrivals.iter().skip(from).take(count).map(Arc::clone).collect();
         let first = segments.first().map_or(self.rows_arrived, |segment| segment.first_row);
         let next = segments
             .last()

@@ -34,7 +34,10 @@ fn deliver(store: &mut Store, node: &str, window: u64, count: u64, now: UnixNano
 fn nodes(list: &[(&str, bool, Option<u64>)]) -> BTreeMap<NodeName, Presence> {
     let presence = |(name, is_connected, delivered): &(&str, bool, Option<u64>)| {
         let delivered = delivered.map(WindowId);
-        (NodeName::from(*name), Presence { is_connected: *is_connected, delivered, is_skewed: false })
+        (
+            NodeName::from(*name),
+            Presence { is_connected: *is_connected, delivered, is_skewed: false },
+        )
     };
     list.iter().map(presence).collect()
 }
@@ -93,7 +96,9 @@ fn a_closed_window_says_of_every_node_what_it_saw() {
     let states: Vec<_> = window
         .nodes
         .iter()
-        .map(|node| (node.node.as_str(), node.state, node.reasons.iter().copied().collect::<Vec<_>>()))
+        .map(|node| {
+            (node.node.as_str(), node.state, node.reasons.iter().copied().collect::<Vec<_>>())
+        })
         .collect();
     let expected = vec![
         ("absent", NodeState::Absent, vec![]),
@@ -154,7 +159,8 @@ fn readers_of_evidence_are_told_what_is_no_longer_held() {
         store.close_due(&nodes(&[]), now_in(window, 9_000));
     }
     let oldest = next(&store, None).window.0;
-    let EvidenceRead::Lost { resume_after, count } = store.evidence_after(Some(WindowId(FIRST))) else {
+    let EvidenceRead::Lost { resume_after, count } = store.evidence_after(Some(WindowId(FIRST)))
+    else {
         panic!("nothing lost")
     };
     assert_eq!((resume_after.0, count), (oldest - 1, oldest - FIRST - 1));

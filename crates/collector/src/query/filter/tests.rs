@@ -86,8 +86,7 @@ fn one_of_several_allows_suffices_and_any_deny_refuses() {
 
 #[test]
 fn a_service_has_a_namespace_but_is_no_pod() {
-    let service =
-        Endpoint::Service(ServiceRef { namespace: "bank".into(), name: "db".into() });
+    let service = Endpoint::Service(ServiceRef { namespace: "bank".into(), name: "db".into() });
     let by_namespace = wire::Filter { peer_namespace: texts(&["bank"]), ..Default::default() };
     assert!(matches(&allow(by_namespace), &service));
     let by_pod = wire::Filter { peer_pod: texts(&["db"]), ..Default::default() };
@@ -102,7 +101,10 @@ fn what_cannot_mean_anything_is_refused_by_the_name_of_its_field() {
         (wire::Filter { peer_workload: texts(&["/web"]), ..Default::default() }, "peer_workload"),
         (wire::Filter { port: vec![65_536], ..Default::default() }, "port"),
         (wire::Filter { direction: 3, ..Default::default() }, "direction"),
-        (wire::Filter { remote_cidr: texts(&["10.0.0.0/40"]), ..Default::default() }, "remote_cidr"),
+        (
+            wire::Filter { remote_cidr: texts(&["10.0.0.0/40"]), ..Default::default() },
+            "remote_cidr",
+        ),
         (wire::Filter { pod: many, ..Default::default() }, "pod"),
     ];
     for (filter, field) in rows {

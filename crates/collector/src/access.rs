@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use keelson_cluster::tokens::{Outcome, Reviewer};
 use keelson_model::NodeName;
 use tonic::{Status, metadata::MetadataMap};
 
@@ -23,6 +24,20 @@ pub const READERS: [&str; 2] = [
 pub trait TokenCheck: Send + Sync {
     /// Checks one token for this service's audience.
     fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Checked>;
+}
+
+impl TokenCheck for Reviewer {
+    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Checked> {
+        Box::pin(async move {
+            match self.review(token).await {
+                Outcome::Ok(caller) => {
+                    Checked::Caller(Caller { user: caller.user, node: caller.node_name })
+                }
+                Outcome::Denied(reason) => Checked::Denied(reason),
+                Outcome::Unavailable => Checked::Unavailable,
+            }
+        })
+    }
 }
 
 /// What a check found.

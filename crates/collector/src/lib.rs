@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod app;
 pub mod args;
 pub mod batch;
 pub mod cidr;

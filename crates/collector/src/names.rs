@@ -16,6 +16,9 @@ use keelson_model::{
 
 use crate::cidr::Cidr;
 
+pub mod facts;
+pub mod watch;
+
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Who may hold an address.

@@ -8,7 +8,7 @@ use k8s_openapi::{
     api::core::v1::{Node, Pod, Service},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use keelson_cluster::fields;
+use keelson_cluster::workload;
 use keelson_model::{Endpoint, NodeName, PodRef, ServiceRef, UnixNanos};
 
 use super::{Claim, Holder};
@@ -38,8 +38,8 @@ pub fn pod(pod: &Pod) -> Option<Claim> {
         namespace: pod.metadata.namespace.clone().unwrap_or_default(),
         name: pod.metadata.name.clone().unwrap_or_default(),
         node: node.into(),
-        workload: fields::workload(pod),
-        revision: fields::revision(pod),
+        workload: workload::of_pod(&pod.metadata),
+        revision: workload::revision_of_pod(&pod.metadata),
         host_network,
     });
     Some(Claim {
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    fn pod_of(spec: Value, status: Value) -> Pod {
+    fn pod_of(spec: &Value, status: &Value) -> Pod {
         let metadata = json!({"name": "web-1", "namespace": "shop", "uid": "u-1",
             "creationTimestamp": "1970-01-01T00:01:40Z"});
         from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
@@ -152,17 +152,17 @@ mod tests {
             "podIP": "10.1.0.9", "podIPs": [{"ip": "10.1.0.9"}, {"ip": "fd00::9"}]});
         let ended = json!({"phase": "Succeeded", "podIP": "10.1.0.9"});
         let rows = [
-            (pod_of(spec.clone(), running.clone()), vec!["10.1.0.9", "fd00::9"], 120),
-            (pod_of(spec.clone(), json!({})), vec![], 100),
-            (pod_of(spec, ended), vec![], 100),
-            (pod_of(host, running), vec![], 120),
+            (pod_of(&spec, &running), vec!["10.1.0.9", "fd00::9"], 120),
+            (pod_of(&spec, &json!({})), vec![], 100),
+            (pod_of(&spec, &ended), vec![], 100),
+            (pod_of(&host, &running), vec![], 120),
         ];
         for (object, expected, from) in rows {
             let claim = pod(&object).unwrap();
             assert_eq!(addresses(&claim), expected, "{object:?}");
             assert_eq!(claim.from.0 / 1_000_000_000, from, "{object:?}");
         }
-        let unscheduled = pod_of(json!({"containers": []}), json!({}));
+        let unscheduled = pod_of(&json!({"containers": []}), &json!({}));
         assert_eq!(pod(&unscheduled), None);
     }
 
@@ -187,10 +187,9 @@ mod tests {
     #[test]
     fn a_service_claims_its_virtual_addresses_and_a_headless_one_none() {
         let of = |spec: Value| {
-            let object: Service = from_value(
-                json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}),
-            )
-            .unwrap();
+            let object: Service =
+                from_value(json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}))
+                    .unwrap();
             addresses(&service(&object).unwrap())
         };
         let both = json!({"clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7", "fd00:1::7"]});

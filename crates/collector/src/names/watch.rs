@@ -7,6 +7,7 @@ use std::{collections::HashSet, fmt::Debug, sync::Arc};
 
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use keelson_runtime::admin::Condition;
 use kube::{
     Api, Client, Resource,
     runtime::{
@@ -19,6 +20,9 @@ use serde::de::DeserializeOwned;
 use super::{Claim, Holder, HolderKind, facts};
 use crate::shared::Shared;
 
+/// A watch ends only with the process.
+type Watched = Result<(), std::convert::Infallible>;
+
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
@@ -29,26 +33,38 @@ struct Kind<K> {
     holder: fn(&K) -> Option<Holder>,
 }
 
-/// Watches Pods of all namespaces. Calls `synced` once the first list is in.
-pub async fn pods(client: Client, shared: Arc<Shared>, synced: impl Fn()) {
+/// Watches Pods of all namespaces. `synced` holds once the first list is in.
+///
+/// # Errors
+/// None; the type is that of a task.
+pub async fn pods(client: Client, shared: Arc<Shared>, synced: Condition) -> Watched {
     let kind = Kind { kind: HolderKind::Pod, claim: facts::pod, holder: facts::pod_holder };
-    watch(Api::<Pod>::all(client), kind, &shared, synced).await;
+    watch(Api::<Pod>::all(client), kind, &shared, &synced).await;
+    Ok(())
 }
 
-/// Watches Nodes. Calls `synced` once the first list is in.
-pub async fn nodes(client: Client, shared: Arc<Shared>, synced: impl Fn()) {
+/// Watches Nodes. `synced` holds once the first list is in.
+///
+/// # Errors
+/// None; the type is that of a task.
+pub async fn nodes(client: Client, shared: Arc<Shared>, synced: Condition) -> Watched {
     let kind = Kind { kind: HolderKind::Node, claim: facts::node, holder: facts::node_holder };
-    watch(Api::<Node>::all(client), kind, &shared, synced).await;
+    watch(Api::<Node>::all(client), kind, &shared, &synced).await;
+    Ok(())
 }
 
-/// Watches Services of all namespaces. Calls `synced` once the first list is in.
-pub async fn services(client: Client, shared: Arc<Shared>, synced: impl Fn()) {
+/// Watches Services of all namespaces. `synced` holds once the first list is in.
+///
+/// # Errors
+/// None; the type is that of a task.
+pub async fn services(client: Client, shared: Arc<Shared>, synced: Condition) -> Watched {
     let kind =
         Kind { kind: HolderKind::Service, claim: facts::service, holder: facts::service_holder };
-    watch(Api::<Service>::all(client), kind, &shared, synced).await;
+    watch(Api::<Service>::all(client), kind, &shared, &synced).await;
+    Ok(())
 }
 
-async fn watch<K>(api: Api<K>, kind: Kind<K>, shared: &Shared, synced: impl Fn())
+async fn watch<K>(api: Api<K>, kind: Kind<K>, shared: &Shared, synced: &Condition)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -64,11 +80,12 @@ where
         match event {
             Some(Ok(event)) => {
                 if take(event, &kind, &mut present, shared) {
-                    synced();
+                    synced.set(true);
                 }
             }
             Some(Err(error)) => {
-                tracing::warn!(kind = ?kind.kind, error = %chain(&error), "watch broke, beginning again");
+                let error = keelson_runtime::logs::chain(&error);
+                tracing::warn!(kind = ?kind.kind, error, "a watch broke and begins again");
             }
             None => return,
         }
@@ -76,7 +93,12 @@ where
 }
 
 /// Takes one event; true when a list is in.
-fn take<K>(event: Event<K>, kind: &Kind<K>, present: &mut HashSet<Holder>, shared: &Shared) -> bool {
+fn take<K>(
+    event: Event<K>,
+    kind: &Kind<K>,
+    present: &mut HashSet<Holder>,
+    shared: &Shared,
+) -> bool {
     let now = shared.now();
     match event {
         Event::Init => present.clear(),
@@ -103,15 +125,4 @@ fn claim<K>(kind: &Kind<K>, object: &K, shared: &Shared) {
     if let Some(claim) = (kind.claim)(object) {
         shared.names_mut().set(claim, shared.now());
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }

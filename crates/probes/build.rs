@@ -1,0 +1,45 @@
+//! Compiles the kernel programs with clang and embeds the object; nothing generated is checked in.
+
+use std::{env, path::PathBuf, process::Command};
+
+/// Oldest last; the first that is there is used.
+const CLANGS: [&str; 4] = ["clang-19", "clang", "clang-16", "clang-14"];
+
+fn main() {
+    println!("cargo:rerun-if-env-changed=CLANG");
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../../ebpf-src");
+    println!("cargo:rerun-if-changed={}", root.display());
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
+    let clang = env::var("CLANG").ok().or_else(find).expect(
+        "no clang found: install it (Debian: apt-get install clang-19), or name it with CLANG=",
+    );
+    let arch = match env::var("CARGO_CFG_TARGET_ARCH").unwrap().as_str() {
+        "x86_64" => "x86",
+        "aarch64" => "arm64",
+        other => panic!("the kernel programs are not written for {other}"),
+    };
+    let triple = Command::new("gcc").arg("-dumpmachine").output();
+    let triple = triple.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let mut command = Command::new(&clang);
+    command
+        .args(["-g", "-O2", "-target", "bpf", "-Wall", "-Werror", "-mcpu=v2"])
+        .arg(format!("-D__TARGET_ARCH_{arch}"))
+        .arg("-I")
+        .arg(root.join("include"))
+        .arg("-I")
+        .arg(root.join("tcp"));
+    if let Some(headers) = env::var_os("DEP_BPF_INCLUDE") {
+        command.arg("-I").arg(headers);
+    }
+    if let Ok(triple) = triple {
+        command.arg("-I").arg(format!("/usr/include/{triple}"));
+    }
+    command.arg("-c").arg(root.join("tcp/tcp.bpf.c")).arg("-o").arg(out.join("tcp.bpf.o"));
+    let status = command.status().unwrap_or_else(|error| panic!("cannot run {clang}: {error}"));
+    assert!(status.success(), "{clang} cannot compile tcp.bpf.c: {command:?}");
+}
+
+fn find() -> Option<String> {
+    let runs = |clang: &&&str| Command::new(clang).arg("--version").output().is_ok();
+    CLANGS.iter().find(runs).map(ToString::to_string)
+}

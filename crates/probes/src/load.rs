@@ -1,0 +1,341 @@
+//! Which programs this kernel takes, found by trying: BTF tracepoints with socket storage, then
+//! with a hash, then raw tracepoints. One program that cannot load does not take the others along.
+
+use std::{
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+};
+
+use keelson_abi::layout;
+use keelson_model::{CoverageReason, ProgramState, ProgramStatus, limits};
+use libbpf_rs::{ErrorKind, Link, Object, ObjectBuilder, OpenObject, PrintLevel, set_print};
+use zerocopy::IntoBytes;
+
+use crate::config::TcpProbeConfig;
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
+/// Maps that outlive an agent.
+const PINNED: [&str; 5] =
+    ["tcp_conn_storage", "tcp_conn_hash", "tcp_series", "tcp_peers", "tcp_pin_set"];
+
+/// What one program serves.
+struct Function {
+    /// For example `retransmits`.
+    name: &'static str,
+    /// Name of the BTF form; the raw one has `_raw` behind it.
+    program: &'static str,
+    tracepoint: &'static str,
+}
+
+const FUNCTIONS: [Function; 8] = [
+    Function { name: "state", program: "tcp_set_state", tracepoint: "inet_sock_set_state" },
+    Function { name: "rtt", program: "tcp_probe", tracepoint: "tcp_probe" },
+    Function { name: "retransmits", program: "tcp_retransmit", tracepoint: "tcp_retransmit_skb" },
+    Function { name: "resets_sent", program: "tcp_send_reset", tracepoint: "tcp_send_reset" },
+    Function {
+        name: "resets_received",
+        program: "tcp_receive_reset",
+        tracepoint: "tcp_receive_reset",
+    },
+    Function {
+        name: "synack_retransmits",
+        program: "tcp_retransmit_synack",
+        tracepoint: "tcp_retransmit_synack",
+    },
+    Function { name: "cgroup_made", program: "tcp_cgroup_mkdir", tracepoint: "cgroup_mkdir" },
+    Function { name: "cgroup_removed", program: "tcp_cgroup_rmdir", tracepoint: "cgroup_rmdir" },
+];
+
+/// The forms in which the programs may run, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    BtfWithStorage,
+    BtfWithHash,
+    RawWithHash,
+}
+
+const MODES: [Mode; 3] = [Mode::BtfWithStorage, Mode::BtfWithHash, Mode::RawWithHash];
+
+/// A loaded object with its links, and what could not run.
+pub(crate) struct Loaded {
+    pub object: Object,
+    pub links: Vec<Link>,
+    pub programs: Vec<ProgramStatus>,
+    pub reasons: Vec<CoverageReason>,
+}
+
+/// Nothing can run.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Not one form of the first program was taken.
+    #[error("no kernel program can run: {reason}")]
+    Nothing {
+        /// The last answer, with the remedy.
+        reason: String,
+    },
+    /// The object itself is broken, or a directory cannot be used.
+    #[error("cannot prepare the kernel programs: {what}")]
+    Prepare {
+        /// What was tried.
+        what: &'static str,
+        /// The cause.
+        source: libbpf_rs::Error,
+    },
+    /// The directory for pins cannot be made.
+    #[error("cannot use {path} for pinned maps; is a bpffs mounted there?")]
+    PinDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// Another agent holds the pins.
+    #[error("{path} is in use by another agent of this node")]
+    PinsInUse {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// Loads and attaches all that this kernel takes.
+pub(crate) fn load(config: &TcpProbeConfig) -> Result<Loaded, LoadError> {
+    let previous = set_print(Some((PrintLevel::Warn, keep_text)));
+    let loaded = load_quietly(config);
+    set_print(previous);
+    loaded
+}
+
+fn load_quietly(config: &TcpProbeConfig) -> Result<Loaded, LoadError> {
+    let mut refusal = Refusal::default();
+    for mode in MODES {
+        match try_load(config, mode, &[FUNCTIONS[0].program]) {
+            Ok(_) => return load_mode(config, mode, refusal),
+            Err(found) => refusal = found,
+        }
+    }
+    Err(LoadError::Nothing { reason: refusal.text })
+}
+
+/// Why a program was not taken.
+#[derive(Clone, Debug, Default)]
+struct Refusal {
+    text: String,
+    reason: Option<CoverageReason>,
+}
+
+fn load_mode(
+    config: &TcpProbeConfig,
+    mode: Mode,
+    first_choice: Refusal,
+) -> Result<Loaded, LoadError> {
+    let mut refused: Vec<Option<Refusal>> = Vec::new();
+    for function in &FUNCTIONS {
+        refused.push(try_load(config, mode, &[function.program]).err());
+    }
+    let good: Vec<&str> = FUNCTIONS
+        .iter()
+        .zip(&refused)
+        .filter(|(_, refusal)| refusal.is_none())
+        .map(|(function, _)| function.program)
+        .collect();
+    let object = open(config, mode, &good, true)
+        .and_then(OpenObject::load)
+        .map_err(|error| LoadError::Nothing { reason: explain(&error, config).text })?;
+    let mut loaded =
+        Loaded { object, links: Vec::new(), programs: Vec::new(), reasons: Vec::new() };
+    for (function, refusal) in FUNCTIONS.iter().zip(refused) {
+        let refusal = match refusal {
+            Some(refusal) => Some(refusal),
+            None => match attach(&loaded.object, function, mode) {
+                Ok(link) => {
+                    loaded.links.push(link);
+                    None
+                }
+                Err(error) => Some(explain(&error, config)),
+            },
+        };
+        loaded.note(status(function, mode, refusal.as_ref(), &first_choice), refusal);
+    }
+    Ok(loaded)
+}
+
+impl Loaded {
+    fn note(&mut self, status: ProgramStatus, refusal: Option<Refusal>) {
+        self.programs.push(status);
+        let Some(refusal) = refusal else { return };
+        for reason in [Some(CoverageReason::ProgramMissing), refusal.reason].into_iter().flatten() {
+            if !self.reasons.contains(&reason) {
+                self.reasons.push(reason);
+            }
+        }
+    }
+}
+
+fn status(
+    function: &Function,
+    mode: Mode,
+    refusal: Option<&Refusal>,
+    first_choice: &Refusal,
+) -> ProgramStatus {
+    let (state, reason) = match (refusal, mode) {
+        (Some(refusal), _) => (ProgramState::Missing, refusal.text.clone()),
+        (None, Mode::BtfWithStorage) => (ProgramState::Attached, String::new()),
+        (None, _) => (ProgramState::Fallback, first_choice.text.clone()),
+    };
+    ProgramStatus {
+        program: program_name(function.program, mode),
+        function: function.name.to_owned(),
+        state,
+        reason,
+        hook: format!("{}/{}", mode.section(), function.tracepoint),
+    }
+}
+
+/// Whether the kernel takes these programs alone; nothing stays loaded.
+fn try_load(config: &TcpProbeConfig, mode: Mode, programs: &[&str]) -> Result<(), Refusal> {
+    open(config, mode, programs, false)
+        .and_then(OpenObject::load)
+        .map(drop)
+        .map_err(|error| explain(&error, config))
+}
+
+fn open(
+    config: &TcpProbeConfig,
+    mode: Mode,
+    programs: &[&str],
+    with_pins: bool,
+) -> libbpf_rs::Result<OpenObject> {
+    take_text();
+    let mut builder = ObjectBuilder::default();
+    if let Some(btf) = &config.btf {
+        builder.btf_custom_path(btf)?;
+    }
+    let mut object = builder.name("keelson_tcp")?.open_memory(OBJECT)?;
+    for mut program in object.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let is_wanted = programs.iter().any(|wanted| name == program_name(wanted, mode));
+        program.set_autoload(is_wanted);
+    }
+    let settings = config.kernel_config(mode == Mode::BtfWithStorage);
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name == ".rodata.config" {
+            map.set_initial_value(settings.as_bytes())?;
+        }
+        if let Some(directory) = &config.pin_dir
+            && with_pins
+            && PINNED.contains(&name.as_str())
+        {
+            map.set_pin_path(directory.join(&name))?;
+        }
+    }
+    Ok(object)
+}
+
+fn attach(object: &Object, function: &Function, mode: Mode) -> libbpf_rs::Result<Link> {
+    take_text();
+    let name = program_name(function.program, mode);
+    let found = object.progs_mut().find(|program| program.name().to_string_lossy() == name);
+    match found {
+        Some(program) => program.attach(),
+        None => Err(libbpf_rs::Error::from(std::io::Error::from_raw_os_error(2))),
+    }
+}
+
+fn program_name(program: &str, mode: Mode) -> String {
+    match mode {
+        Mode::RawWithHash => format!("{program}_raw"),
+        Mode::BtfWithStorage | Mode::BtfWithHash => program.to_owned(),
+    }
+}
+
+impl Mode {
+    fn section(self) -> &'static str {
+        match self {
+            Self::RawWithHash => "raw_tp",
+            Self::BtfWithStorage | Self::BtfWithHash => "tp_btf",
+        }
+    }
+}
+
+/// The kernel's answer in words, with what helps.
+fn explain(error: &libbpf_rs::Error, config: &TcpProbeConfig) -> Refusal {
+    let log = take_text();
+    let has_btf = config.btf.is_some() || std::path::Path::new("/sys/kernel/btf/vmlinux").exists();
+    let (text, reason) = if error.kind() == ErrorKind::PermissionDenied {
+        let text =
+            "the kernel does not permit it: add the capabilities BPF and PERFMON to the container";
+        (text.to_owned(), Some(CoverageReason::MissingCapability))
+    } else if !has_btf {
+        let text = "the kernel has no BTF (/sys/kernel/btf/vmlinux): name a BTF file with --btf";
+        (text.to_owned(), Some(CoverageReason::NoKernelBtf))
+    } else {
+        (format!("{error}: {}", telling_line(&log)), None)
+    };
+    Refusal { text: bounded(&text), reason }
+}
+
+/// The line of libbpf's text that says most: the verifier's last before its statistics.
+fn telling_line(log: &str) -> &str {
+    let is_noise = |line: &str| {
+        line.is_empty()
+            || line.starts_with("processed ")
+            || line.contains("-- END PROG LOAD LOG --")
+    };
+    let before_end = log.split("-- END PROG LOAD LOG --").next().unwrap_or(log);
+    before_end.lines().map(str::trim).rfind(|line| !is_noise(line)).unwrap_or("no further word")
+}
+
+fn bounded(text: &str) -> String {
+    let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut bounded = String::new();
+    for c in clean {
+        if bounded.len() + c.len_utf8() > limits::REASON_TEXT_BYTES {
+            break;
+        }
+        bounded.push(c);
+    }
+    bounded
+}
+
+/// What libbpf said since the last attempt; it offers no other way to get the verifier's text.
+static TEXT: Mutex<String> = Mutex::new(String::new());
+/// Verifier logs can be long; the end tells.
+const TEXT_BYTES: usize = 256 * 1024;
+
+fn keep_text(_: PrintLevel, text: String) {
+    let mut held = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
+    if held.len() + text.len() <= TEXT_BYTES {
+        held.push_str(&text);
+    } else if text.len() <= TEXT_BYTES {
+        *held = text;
+    }
+}
+
+fn take_text() -> String {
+    std::mem::take(&mut TEXT.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Directory of this layout's pins below a node's.
+pub(crate) fn layout_directory() -> String {
+    format!("tcp-{}", layout::VERSION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verifiers_last_word_is_found() {
+        let log = "libbpf: prog 'a': -- BEGIN PROG LOAD LOG --\n0: R1=ctx()\nunknown func bpf_x#9\n\
+                   processed 41 insns (limit 1000000)\n-- END PROG LOAD LOG --\nlibbpf: failed to load\n";
+        assert_eq!(telling_line(log), "unknown func bpf_x#9");
+        assert_eq!(telling_line(""), "no further word");
+    }
+
+    #[test]
+    fn a_reason_is_bounded_and_has_no_control_characters() {
+        let text = bounded(&format!("a\u{1b}[31m{}", "ü".repeat(500)));
+        assert!(text.len() <= limits::REASON_TEXT_BYTES && !text.contains('\u{1b}'));
+    }
+}

@@ -4,8 +4,13 @@
 //! shells around them do the I/O. It never judges: it reports, with coverage.
 
 pub mod aggregate;
+pub mod args;
 pub mod cgroup;
 pub mod enrich;
 pub mod export;
+pub mod metrics;
 pub mod pods;
+pub mod run;
+pub mod source;
 pub mod window;
+pub mod windows;

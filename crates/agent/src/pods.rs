@@ -10,6 +10,8 @@ use std::{
 
 use keelson_model::{PodRef, PodUid, UnixNanos, limits};
 
+pub mod watch;
+
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Uid to pod, bounded.

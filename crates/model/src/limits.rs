@@ -101,3 +101,12 @@ pub const CONTAINER_ID_BYTES: usize = 64;
 
 /// Reviewed tokens that are remembered: an agent each node, and readers.
 pub const TOKENS_REMEMBERED: usize = 8_192;
+
+/// Raw batches between a buffer's reader and the decoder.
+pub const AGENT_RAW_BATCHES: usize = 16;
+
+/// Decoded batches between the decoder and the window loop.
+pub const AGENT_EVENT_BATCHES: usize = 16;
+
+/// Messages between the outbox and the gRPC stream.
+pub const AGENT_STREAM_MESSAGES: usize = 4;

@@ -72,6 +72,8 @@ pub enum LoadError {
     Nothing {
         /// The last answer, with the remedy.
         reason: String,
+        /// Its kind, where it has one.
+        coverage: Option<CoverageReason>,
     },
     /// The object itself is broken, or a directory cannot be used.
     #[error("cannot prepare the kernel programs: {what}")]
@@ -113,7 +115,7 @@ fn load_quietly(config: &TcpProbeConfig) -> Result<Loaded, LoadError> {
             Err(found) => refusal = found,
         }
     }
-    Err(LoadError::Nothing { reason: refusal.text })
+    Err(refusal.into())
 }
 
 /// Why a program was not taken.
@@ -121,6 +123,12 @@ fn load_quietly(config: &TcpProbeConfig) -> Result<Loaded, LoadError> {
 struct Refusal {
     text: String,
     reason: Option<CoverageReason>,
+}
+
+impl From<Refusal> for LoadError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Nothing { reason: refusal.text, coverage: refusal.reason }
+    }
 }
 
 fn load_mode(
@@ -140,7 +148,7 @@ fn load_mode(
         .collect();
     let object = open(config, mode, &good, true)
         .and_then(OpenObject::load)
-        .map_err(|error| LoadError::Nothing { reason: explain(&error, config).text })?;
+        .map_err(|error| LoadError::from(explain(&error, config)))?;
     let mut loaded =
         Loaded { object, links: Vec::new(), programs: Vec::new(), reasons: Vec::new() };
     for (function, refusal) in FUNCTIONS.iter().zip(refused) {

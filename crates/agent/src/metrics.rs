@@ -1,0 +1,41 @@
+//! What the agent counts of itself.
+
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::Registry,
+};
+
+/// The agent's metrics; clones share their values.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    /// Windows cut.
+    pub windows: Counter,
+    /// Records handed on with their windows.
+    pub records: Counter,
+    /// Series in the kernel's map.
+    pub series: Gauge,
+    /// Records that wait for the collector.
+    pub held_records: Gauge,
+    /// 1 while a stream to the collector stands.
+    pub connected: Gauge,
+}
+
+impl Metrics {
+    /// Registers all.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("keelson_agent");
+        registry.register("windows", "Windows cut", self.windows.clone());
+        registry.register("records", "Records handed on", self.records.clone());
+        registry.register("series", "Series in the kernel's map", self.series.clone());
+        registry.register(
+            "held_records",
+            "Records that wait for the collector",
+            self.held_records.clone(),
+        );
+        registry.register(
+            "collector_connected",
+            "1 while a stream to the collector stands",
+            self.connected.clone(),
+        );
+    }
+}

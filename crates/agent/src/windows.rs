@@ -1,0 +1,237 @@
+//! The window loop: events as they come, a cut at each window's end, everything named, accounted
+//! and handed to the outbox. The thin shell around `aggregate`.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use keelson_abi::Event;
+use keelson_model::{
+    ClockReading, Coverage, CoverageReason, LedgerCut, LossReason, UnixNanos, WindowId,
+    coverage::Interval,
+};
+use keelson_runtime::{clock::Clock, shutdown::Shutdown};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::{
+    aggregate::{Aggregator, Cut},
+    cgroup::CgroupIndex,
+    enrich,
+    export::stream::SharedOutbox,
+    metrics::Metrics,
+    pods::watch::SharedPods,
+    source::{Events, Source},
+    window::{ProbeLedger, SeriesId},
+};
+
+/// After a window's end, so that records of its last moments have left the kernel's buffer.
+const SETTLE: Duration = Duration::from_millis(150);
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// How long a blind interval is reported.
+const REPORT_BLIND_NS: u64 = 600_000_000_000;
+
+/// The loop's parts.
+pub struct Windows {
+    /// The kernel.
+    pub source: Box<dyn Source>,
+    /// Its events.
+    pub events: Events,
+    /// Cgroups of our tree.
+    pub cgroups: CgroupIndex,
+    /// Pods of this node.
+    pub pods: SharedPods,
+    /// Where windows go.
+    pub outbox: Arc<SharedOutbox>,
+    /// No program ran in this interval before our start.
+    pub blind: Option<Interval>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+/// What the loop counts itself.
+#[derive(Debug, Default)]
+struct Progress {
+    aggregator: Aggregator,
+    /// Events that are no records of connections.
+    other_events: u64,
+    last: WindowId,
+    refusals: u64,
+}
+
+// === impl Windows ===
+
+impl Windows {
+    /// Runs until shutdown; the window under way is then cut and handed over.
+    ///
+    /// # Errors
+    /// None; the type is that of a task.
+    pub async fn run(mut self, shutdown: Shutdown) -> Result<(), anyhow::Error> {
+        let mut progress =
+            Progress { last: WindowId::containing(self.now()), ..Progress::default() };
+        let mut seconds = interval(HOUSEKEEPING);
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            let cut_in = self.until_cut(progress.last);
+            tokio::select! {
+                events = self.events.recv(), if !self.events.is_closed() => {
+                    self.take(events.unwrap_or_default(), &mut progress);
+                }
+                () = tokio::time::sleep(cut_in) => {
+                    let ended = WindowId(WindowId::containing(self.now()).0.saturating_sub(1));
+                    self.cut(ended, &mut progress);
+                    // The window now under way; a clock that went back repeats none.
+                    progress.last = progress.last.max(ended.next());
+                }
+                _ = seconds.tick() => self.housekeeping(),
+                () = shutdown.cancelled() => {
+                    self.cut(WindowId::containing(self.now()), &mut progress);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, events: Vec<Event>, progress: &mut Progress) {
+        let now = self.now();
+        let (cgroups, pods) = (&mut self.cgroups, &self.pods);
+        for event in events {
+            match event {
+                Event::Connection(record) => pods.with(|pods| {
+                    let name = |cgroup| enrich::name(cgroup, cgroups, pods);
+                    progress.aggregator.record(record, name, now);
+                }),
+                Event::CgroupMade { cgroup, parent, name } => {
+                    progress.other_events += 1;
+                    cgroups.add(cgroup, parent, &name);
+                }
+                Event::CgroupRemoved { cgroup } => {
+                    progress.other_events += 1;
+                    cgroups.remove(cgroup, now);
+                }
+            }
+        }
+    }
+
+    fn cut(&mut self, window: WindowId, progress: &mut Progress) {
+        let ledger = self.ledger(progress);
+        let series = match self.source.series() {
+            Ok(series) => series,
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "cannot read the kernel's series");
+                return;
+            }
+        };
+        let live: HashSet<SeriesId> =
+            series.iter().map(|(key, value)| (*key, value.start)).collect();
+        self.metrics.series.set(i64::try_from(series.len()).unwrap_or(i64::MAX));
+        let cut = Cut {
+            window,
+            clock: read_clocks(),
+            ledgers: vec![ProbeLedger { probe: "tcp".into(), cut: ledger }],
+            coverage: self.coverage(progress),
+        };
+        let cgroups = &self.cgroups;
+        let cut = self.pods.with(|pods| {
+            let name = |cgroup| enrich::name(cgroup, cgroups, pods);
+            progress.aggregator.cut(cut, series, name)
+        });
+        self.metrics.windows.inc();
+        self.metrics.records.inc_by(cut.records.len() as u64);
+        let mut outbox = self.outbox.lock();
+        outbox.retain(&live);
+        outbox.push(cut);
+        drop(outbox);
+        self.outbox.ring();
+    }
+
+    /// The account as it stands: what the agent handed on was read first, the kernel last.
+    fn ledger(&self, progress: &Progress) -> LedgerCut {
+        let (aggregated, held) = (progress.aggregator.counts(), progress.aggregator.held());
+        let dropped = self.outbox.lock().counts().dropped_records;
+        let mut cut = match self.source.ledger() {
+            Ok(cut) => cut,
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "cannot read the kernel's ledger");
+                return LedgerCut::default();
+            }
+        };
+        // The records of this window are handed on with it.
+        cut.delivered =
+            (aggregated.delivered + held + progress.other_events).saturating_sub(dropped);
+        for (reason, count) in
+            [(LossReason::PendingFull, aggregated.pending_full), (LossReason::QueueFull, dropped)]
+        {
+            if count > 0 {
+                cut.lost.insert(reason, count);
+            }
+        }
+        // What lies between the decoder and this loop is neither with the kernel nor here.
+        let between = cut.imbalance();
+        cut.held = cut.held.saturating_add(u64::try_from(between).unwrap_or(0));
+        cut
+    }
+
+    fn coverage(&self, progress: &mut Progress) -> Coverage {
+        let now = self.now();
+        let is_recent = |blind: &Interval| now.0.saturating_sub(blind.to.0) < REPORT_BLIND_NS;
+        let blind = self.blind.filter(is_recent);
+        let mut reasons = self.source.reasons();
+        if blind.is_some() {
+            reasons.push(CoverageReason::BlindInterval);
+        }
+        if !self.pods.is_synced() {
+            reasons.push(CoverageReason::PodsUnknown);
+        }
+        let refusals = self.source.refusals().unwrap_or(progress.refusals);
+        if refusals > progress.refusals {
+            reasons.push(CoverageReason::Loss);
+        }
+        progress.refusals = refusals;
+        Coverage { programs: self.source.programs(), reasons, blind: blind.into_iter().collect() }
+    }
+
+    fn housekeeping(&mut self) {
+        let now = self.now();
+        self.cgroups.expire(now);
+        self.pods.with(|pods| pods.expire(now));
+        let held = self.outbox.lock().held_records();
+        self.metrics.held_records.set(i64::try_from(held).unwrap_or(i64::MAX));
+        if let Err(error) = self.source.note_alive() {
+            tracing::warn!(error = format!("{error:#}"), "cannot note that the agent runs");
+        }
+    }
+
+    fn until_cut(&self, window: WindowId) -> Duration {
+        let settled = u64::try_from(SETTLE.as_nanos()).unwrap_or(0);
+        let at = window.end().0.saturating_add(settled);
+        Duration::from_nanos(at.saturating_sub(self.now().0))
+            // A clock that went far back must not stop the windows.
+            .min(Duration::from_secs(2 * keelson_model::WINDOW_SECONDS))
+    }
+
+    fn now(&self) -> UnixNanos {
+        UnixNanos(self.clock.unix_ns())
+    }
+}
+
+/// The wall clock between two readings of the boot clock.
+#[must_use]
+pub fn read_clocks() -> ClockReading {
+    let before = nanos(clock_gettime(ClockId::Boottime));
+    let unix = nanos(clock_gettime(ClockId::Realtime));
+    let after = nanos(clock_gettime(ClockId::Boottime));
+    let half = after.saturating_sub(before) / 2;
+    let boot = before.saturating_add(half);
+    let offset = i128::from(unix) - i128::from(boot);
+    ClockReading {
+        unix_minus_boot_ns: i64::try_from(offset).unwrap_or(i64::MAX),
+        uncertainty_ns: half,
+        unix: UnixNanos(unix),
+    }
+}
+
+fn nanos(time: rustix::time::Timespec) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}

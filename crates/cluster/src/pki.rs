@@ -77,11 +77,12 @@ impl std::fmt::Debug for Pair {
     }
 }
 
-/// Makes what is missing and renews what has less than a third of its life left.
+/// Makes what is missing and renews what has less than a third of its life left. Gives the
+/// authority's certificate.
 ///
 /// # Errors
 /// The API server refuses, or a Secret holds something else.
-pub async fn ensure(client: &Client, now: Timestamp) -> Result<(), PkiError> {
+pub async fn ensure(client: &Client, now: Timestamp) -> Result<String, PkiError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let authority = match read(&secrets, AUTHORITY_SECRET).await? {
         Some(pair) => pair,
@@ -95,7 +96,7 @@ pub async fn ensure(client: &Client, now: Timestamp) -> Result<(), PkiError> {
     publish(client, &authority.certificate).await?;
     let serving = read(&secrets, SERVING_SECRET).await?;
     if serving.is_some_and(|pair| is_fresh(&pair.certificate, now)) {
-        return Ok(());
+        return Ok(authority.certificate);
     }
     write(client, SERVING_SECRET, &issue(&authority, now)?).await?;
     tracing::info!(
@@ -103,7 +104,7 @@ pub async fn ensure(client: &Client, now: Timestamp) -> Result<(), PkiError> {
         days = SERVING_DAYS,
         "made the collector's certificate"
     );
-    Ok(())
+    Ok(authority.certificate)
 }
 
 /// A new authority.

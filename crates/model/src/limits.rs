@@ -110,3 +110,6 @@ pub const AGENT_EVENT_BATCHES: usize = 16;
 
 /// Messages between the outbox and the gRPC stream.
 pub const AGENT_STREAM_MESSAGES: usize = 4;
+
+/// Applications that the operator writes at once.
+pub const OPERATOR_RECONCILES: usize = 8;

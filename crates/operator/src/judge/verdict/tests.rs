@@ -1,0 +1,150 @@
+use keelson_api::{application::ApplicationSpec, conditions::HealthReason, validate::validate};
+use keelson_model::{Direction, TcpCounters};
+
+use super::*;
+
+fn policy() -> Policy {
+    let spec: ApplicationSpec = serde_json::from_value(
+        serde_json::json!({"workload": {"ref": {"kind": "Deployment", "name": "a"}}}),
+    )
+    .unwrap();
+    validate(&spec, "demo").unwrap().policy
+}
+
+fn pod(name: &str) -> Party {
+    Party::Pod(name.into())
+}
+
+fn pods(names: &str) -> BTreeSet<Party> {
+    names.split_whitespace().map(pod).collect()
+}
+
+fn directory() -> PodDirectory {
+    ["s1", "s2", "c1", "c2", "c3", "c4", "idle"]
+        .iter()
+        .enumerate()
+        .map(|(index, name)| {
+            let node = NodeName::from(if index % 2 == 0 { "node-a" } else { "node-b" });
+            (pod(name), PodFacts { full_name: format!("demo/{name}"), name: (*name).into(), node })
+        })
+        .collect()
+}
+
+/// Retransmitted of 1,000 segments, by pair `a>b`.
+fn window(id: u64, pairs: &[(&str, &str, u64)]) -> WindowEvidence {
+    let nodes = ["node-a", "node-b"].map(|node| (NodeName::from(node), Seen::Complete)).into();
+    let mut window = WindowEvidence { id: WindowId(id), nodes, ..Default::default() };
+    for (observer, peer, retransmitted) in pairs {
+        let counters = TcpCounters {
+            data_segments_sent: 1000,
+            retransmitted_segments: *retransmitted,
+            ..TcpCounters::default()
+        };
+        let pair = (pod(observer), pod(peer));
+        window.pairs.entry(pair).or_default().insert(Direction::Outbound, counters);
+    }
+    window
+}
+
+const GOOD: [(&str, &str, u64); 4] =
+    [("c1", "s1", 0), ("c1", "s2", 1), ("c2", "s1", 2), ("c2", "s2", 0)];
+const FAULT: [(&str, &str, u64); 4] =
+    [("c1", "s1", 50), ("c1", "s2", 1), ("c2", "s1", 60), ("c2", "s2", 0)];
+
+fn judge(names: &str, windows: &[WindowEvidence]) -> Vec<(Verdict, Vec<Finding>)> {
+    let mut judgement = Judgement::default();
+    let step = |window| {
+        judgement.read(std::iter::once(window), &pods(names), &directory(), &policy());
+        (judgement.hysteresis.verdict(), judgement.findings.clone())
+    };
+    windows.iter().map(step).collect()
+}
+
+#[test]
+fn a_fault_at_a_servers_door_turns_the_server_and_leaves_its_clients() {
+    let windows: Vec<_> = [GOOD, FAULT, FAULT, GOOD, GOOD, GOOD]
+        .iter()
+        .enumerate()
+        .map(|(id, pairs)| window(id as u64 + 1, pairs))
+        .collect();
+    let server = judge("s1 s2", &windows);
+    let unhealthy = Verdict::Unhealthy(HealthReason::HighRetransmitRatio);
+    let verdicts: Vec<_> = server.iter().map(|(verdict, _)| *verdict).collect();
+    let healthy = Verdict::Healthy;
+    assert_eq!(verdicts, [healthy, healthy, unhealthy, unhealthy, unhealthy, healthy]);
+    let finding = &server[2].1[0];
+    assert_eq!((&finding.pod, finding.view), (&pod("s1"), View::SeenByPeers));
+    assert_eq!(finding.peers, [pod("c1"), pod("c2")]);
+    assert_eq!((finding.value, finding.threshold, finding.samples), (0.06, 0.02, 2000));
+    assert_eq!(server[5].1, []);
+    assert!(judge("c1 c2", &windows).iter().all(|(verdict, _)| *verdict == healthy));
+}
+
+#[test]
+fn an_idle_application_has_no_traffic() {
+    let verdicts = judge("idle", &[window(1, &FAULT), window(2, &FAULT)]);
+    assert!(
+        verdicts.iter().all(|(verdict, _)| *verdict == Verdict::Unknown(HealthReason::NoTraffic))
+    );
+}
+
+#[test]
+fn few_samples_say_nothing() {
+    let mut small = window(1, &[]);
+    let counters = TcpCounters {
+        data_segments_sent: 49,
+        retransmitted_segments: 49,
+        ..TcpCounters::default()
+    };
+    small.pairs.insert((pod("c1"), pod("s1")), [(Direction::Outbound, counters)].into());
+    assert_eq!(
+        read(&small, &pods("s1"), &directory(), &policy(), Against::Enter).sign,
+        Sign::NoTraffic
+    );
+}
+
+#[test]
+fn a_node_that_saw_nothing_is_named_and_keeps_good_from_counting() {
+    let mut partial = window(1, &GOOD);
+    partial.nodes.insert("node-b".into(), Seen::Absent);
+    let reading = read(&partial, &pods("s1 s2"), &directory(), &policy(), Against::Enter);
+    assert_eq!(reading.sign, Sign::Unclear);
+    assert_eq!(reading.missing, BTreeSet::from([NodeName::from("node-b")]));
+    partial.nodes.clear();
+    let reading = read(&partial, &pods("s1 s2"), &directory(), &policy(), Against::Enter);
+    assert_eq!(reading.sign, Sign::NoCoverage);
+}
+
+#[test]
+fn many_pods_of_one_node_blame_the_node() {
+    let mut all = Vec::new();
+    for server in ["s1", "c1", "c3"] {
+        for client in ["s2", "c2", "c4"] {
+            all.push((client, server, 100));
+        }
+    }
+    let window = window(1, &all);
+    let mut directory = directory();
+    for name in ["s1", "c1", "c3"] {
+        directory.get_mut(&pod(name)).unwrap().node = "node-c".into();
+    }
+    let nodes =
+        [("node-a", Seen::Complete), ("node-b", Seen::Complete), ("node-c", Seen::Complete)];
+    let nodes = nodes.map(|(node, seen)| (NodeName::from(node), seen)).into();
+    let window = WindowEvidence { nodes, ..window };
+    let reading = read(&window, &pods("s1"), &directory, &policy(), Against::Enter);
+    assert_eq!(reading.sign, Sign::BadNode);
+}
+
+#[test]
+fn windows_that_were_read_do_not_count_again() {
+    let mut judgement = Judgement::default();
+    let windows = [window(1, &FAULT), window(2, &FAULT)];
+    let (pods, directory, policy) = (pods("s1"), directory(), policy());
+    for _ in 0..3 {
+        let last = judgement.last;
+        let new = windows[..1].iter().filter(|window| window.id > last);
+        judgement.read(new, &pods, &directory, &policy);
+    }
+    assert_eq!(judgement.hysteresis.verdict(), Verdict::Unknown(HealthReason::NoTraffic));
+}

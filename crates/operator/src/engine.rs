@@ -17,7 +17,9 @@ use keelson_api::{
     validate::{FieldError, ValidatedApplication, validate},
 };
 use keelson_model::limits;
-use keelson_runtime::{backoff::Backoff, clock::Clock, logs, shutdown::Shutdown};
+use keelson_runtime::{
+    admin::Condition, backoff::Backoff, clock::Clock, logs, shutdown::Shutdown,
+};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{Patch, PatchParams},
@@ -65,6 +67,8 @@ pub struct Engine {
     pub clock: Arc<dyn Clock>,
     /// Counters.
     pub metrics: Metrics,
+    /// Told when the caches have their first lists.
+    pub synced: Condition,
 }
 
 /// What is kept of an Application between two looks.
@@ -96,6 +100,7 @@ impl Engine {
             () = shutdown.cancelled() => return Ok(()),
         }
         self.metrics.synced.set(1);
+        self.synced.set(true);
         let mut memories: HashMap<String, Memory> = HashMap::new();
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -56,15 +56,6 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     for (name, watch) in watches {
         tasks.spawn(name, watch);
     }
-    let (waiting, ended) = (caches.clone(), shutdown.clone());
-    tasks.spawn("synced", async move {
-        tokio::select! {
-            () = waiting.synced() => synced.set(true),
-            () = ended.cancelled() => {}
-        }
-        ended.cancelled().await;
-        anyhow::Ok(())
-    });
     let evidence = Arc::new(SharedEvidence::default());
     let source = EvidenceSource {
         collector: ClientTls { address: args.collector, authority, server_name: None },
@@ -73,7 +64,7 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         clock: Arc::clone(&clock),
     };
     tasks.spawn("evidence", source.run(shutdown.clone()));
-    let engine = Engine { client, caches, evidence, clock, metrics };
+    let engine = Engine { client, caches, evidence, clock, metrics, synced };
     tasks.spawn("engine", engine.run(shutdown));
     Ok(tasks.run().await?)
 }

@@ -1,0 +1,298 @@
+//! The traffic of tests and of the demo: a server that answers, a client that keeps a steady rate of
+//! data segments towards every address of its target, and both with a log of their own.
+#![expect(clippy::print_stdout, reason = "its log is what it prints")]
+
+use std::{
+    collections::HashSet,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream, lookup_host},
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+
+/// Requests on one short connection.
+const EXCHANGES: u32 = 10;
+/// Short connections under way to one address: more than a lost segment's time-out needs.
+const SHORT_WORKERS: u32 = 8;
+const LARGEST: usize = 64 * 1024;
+const RESOLVE_EVERY: Duration = Duration::from_secs(2);
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const CONNECTIONS_AT_ONCE: usize = 4_096;
+
+#[derive(Parser)]
+#[command(name = "keelson-load", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Answers each request with as many bytes
+    Server(ServerArgs),
+    /// Sends requests at a steady rate to every address of a host
+    Client(ClientArgs),
+}
+
+#[derive(Args)]
+struct ServerArgs {
+    /// Port of the data
+    #[arg(long, default_value_t = 8080)]
+    port: u16,
+    /// Port that answers HTTP 200, for probes
+    #[arg(long, default_value_t = 8081)]
+    health_port: u16,
+}
+
+#[derive(Args, Clone)]
+struct ClientArgs {
+    /// HOST:PORT
+    #[arg(long)]
+    target: String,
+    /// How connections are used
+    #[arg(long, value_enum)]
+    mode: Mode,
+    /// Data segments per second to each address
+    #[arg(long, default_value_t = 120)]
+    rate: u32,
+    /// Connections to each address that are kept alive
+    #[arg(long, default_value_t = 16)]
+    connections: u32,
+    /// Payload bytes of a request; one segment
+    #[arg(long, default_value_t = 512)]
+    size: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Ten requests, then closed
+    Short,
+    /// Open for as long as it lasts
+    Keepalive,
+}
+
+/// What this process did.
+#[derive(Default)]
+struct Log {
+    opened: AtomicU64,
+    closed: AtomicU64,
+    failed: AtomicU64,
+    broken: AtomicU64,
+    bytes_sent: AtomicU64,
+    bytes_received: AtomicU64,
+}
+
+impl Log {
+    fn add(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+
+    fn print(&self) {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let line = json!({
+            "opened": read(&self.opened),
+            "closed": read(&self.closed),
+            "failed": read(&self.failed),
+            "broken": read(&self.broken),
+            "bytesSent": read(&self.bytes_sent),
+            "bytesReceived": read(&self.bytes_received),
+        });
+        println!("{line}");
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let log = Arc::new(Log::default());
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let work = async {
+        match Cli::parse().command {
+            Command::Server(args) => serve(args, &log).await,
+            Command::Client(args) => drive(args, &log).await,
+        }
+    };
+    let report = async {
+        let mut ticks = interval(Duration::from_secs(10));
+        loop {
+            ticks.tick().await;
+            log.print();
+        }
+    };
+    let ended = tokio::select! {
+        ended = work => ended,
+        () = report => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    };
+    log.print();
+    ended
+}
+
+async fn serve(args: ServerArgs, log: &Arc<Log>) -> anyhow::Result<()> {
+    let listen = |port: u16| async move {
+        let address = SocketAddr::from(([0, 0, 0, 0], port));
+        TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+    };
+    let (data, health) = (listen(args.port).await?, listen(args.health_port).await?);
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = data.accept(), if tasks.len() < CONNECTIONS_AT_ONCE => {
+                let Ok((stream, _)) = accepted else { continue };
+                let log = Arc::clone(log);
+                tasks.spawn(async move { answer(stream, &log).await });
+            }
+            accepted = health.accept(), if tasks.len() < CONNECTIONS_AT_ONCE => {
+                let Ok((stream, _)) = accepted else { continue };
+                tasks.spawn(async move { say_healthy(stream).await });
+            }
+            Some(_) = tasks.join_next() => {}
+        }
+    }
+}
+
+async fn answer(mut stream: TcpStream, log: &Log) {
+    Log::add(&log.opened, 1);
+    if stream.set_nodelay(true).is_ok() {
+        let mut message = Vec::new();
+        while read_message(&mut stream, &mut message).await.is_ok() {
+            Log::add(&log.bytes_received, message.len() as u64);
+            if stream.write_all(&message).await.is_err() {
+                break;
+            }
+            Log::add(&log.bytes_sent, message.len() as u64);
+        }
+    }
+    Log::add(&log.closed, 1);
+}
+
+/// A message is its length, four bytes big-endian, and so many bytes with the length among them.
+async fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Result<()> {
+    let length = stream.read_u32().await?;
+    let wanted = usize::try_from(length).unwrap_or(usize::MAX);
+    if !(4..=LARGEST).contains(&wanted) {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    }
+    message.clear();
+    message.extend(length.to_be_bytes());
+    message.resize(wanted, 0);
+    let body = message.get_mut(4..).unwrap_or_default();
+    stream.read_exact(body).await.map(|_| ())
+}
+
+async fn say_healthy(mut stream: TcpStream) {
+    let mut request = [0; 1024];
+    let _ = timeout(ANSWER_WITHIN, stream.read(&mut request)).await;
+    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    let _ = stream.write_all(answer).await;
+    let _ = stream.shutdown().await;
+}
+
+async fn drive(args: ClientArgs, log: &Arc<Log>) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        args.rate > 0 && args.connections > 0,
+        "--rate and --connections must be 1 or more"
+    );
+    anyhow::ensure!((4..=LARGEST).contains(&args.size), "--size must lie in 4..={LARGEST}");
+    let mut known = HashSet::new();
+    let mut tasks = JoinSet::new();
+    let mut resolve = interval(RESOLVE_EVERY);
+    loop {
+        tokio::select! {
+            _ = resolve.tick() => {
+                let Ok(addresses) = lookup_host(&args.target).await else { continue };
+                for address in addresses.filter(|address| known.insert(*address)) {
+                    let workers = match args.mode {
+                        Mode::Short => SHORT_WORKERS,
+                        Mode::Keepalive => args.connections,
+                    };
+                    for _ in 0..workers {
+                        let (args, log) = (args.clone(), Arc::clone(log));
+                        tasks.spawn(async move { work(address, &args, workers, &log).await });
+                    }
+                }
+            }
+            // A worker ends when its address is gone for good; it may come back.
+            Some(Ok(address)) = tasks.join_next() => { known.remove(&address); }
+        }
+    }
+}
+
+/// Connects again and again; gives up on an address that is not there any more.
+async fn work(address: SocketAddr, args: &ClientArgs, workers: u32, log: &Log) -> SocketAddr {
+    let mut wait = FIRST_WAIT;
+    let every = Duration::from_secs(1) * workers / args.rate;
+    loop {
+        match timeout(ANSWER_WITHIN, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                Log::add(&log.opened, 1);
+                wait = FIRST_WAIT;
+                let ended = exchange(stream, args, every, log).await;
+                Log::add(&log.closed, 1);
+                if ended.is_err() {
+                    Log::add(&log.broken, 1);
+                }
+            }
+            Ok(Err(_)) | Err(_) => {
+                Log::add(&log.failed, 1);
+                sleep(wait).await;
+                wait = (wait * 2).min(LONGEST_WAIT);
+                if wait == LONGEST_WAIT && !is_still_there(address, args).await {
+                    return address;
+                }
+            }
+        }
+    }
+}
+
+async fn is_still_there(address: SocketAddr, args: &ClientArgs) -> bool {
+    let found = lookup_host(&args.target).await;
+    found.is_ok_and(|mut addresses| addresses.any(|known| known == address))
+}
+
+async fn exchange(
+    mut stream: TcpStream,
+    args: &ClientArgs,
+    every: Duration,
+    log: &Log,
+) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let length = u32::try_from(args.size).unwrap_or(4);
+    let mut request = vec![0; args.size];
+    if let Some(head) = request.get_mut(..4) {
+        head.copy_from_slice(&length.to_be_bytes());
+    }
+    let mut reply = Vec::new();
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut left = match args.mode {
+        Mode::Short => EXCHANGES,
+        Mode::Keepalive => u32::MAX,
+    };
+    while left > 0 {
+        left -= 1;
+        ticks.tick().await;
+        stream.write_all(&request).await?;
+        Log::add(&log.bytes_sent, request.len() as u64);
+        let read = timeout(ANSWER_WITHIN, read_message(&mut stream, &mut reply)).await;
+        read.map_err(|_| std::io::ErrorKind::TimedOut)??;
+        Log::add(&log.bytes_received, reply.len() as u64);
+    }
+    stream.shutdown().await
+}

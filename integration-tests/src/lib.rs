@@ -1,0 +1,13 @@
+//! The local cluster, its images, and the harness of tests that need a kernel or a cluster.
+//!
+//! Real parts only: etcd, API server, controller manager, scheduler, two kubelets with containerd,
+//! kube-proxy, CoreDNS, on this machine. One cluster a machine: ports and bridges are the host's.
+
+pub mod cluster;
+pub mod demo;
+pub mod images;
+pub mod kubectl;
+pub mod paths;
+pub mod process;
+pub mod step;
+pub mod tools;

@@ -19,9 +19,9 @@ use crate::{
 /// The message holds what this version cannot read.
 pub fn flow_row(response: wire::FlowsResponse) -> Result<Row, CliError> {
     match response.response {
-        Some(flows_response::Response::Flow(flow)) => {
-            Ok(Row::Flow(Box::new(convert::flow_from_wire(flow).map_err(unreadable)?)))
-        }
+        Some(flows_response::Response::Flow(flow)) => Ok(Row::Flow(Box::new(
+            convert::flow_from_wire(flow).map_err(|error| unreadable(&error))?,
+        ))),
         Some(flows_response::Response::Lost(lost)) => Ok(Row::Lost(lost_row(lost))),
         Some(flows_response::Response::CaughtUp(_)) => Ok(Row::CaughtUp),
         None => Err(unknown_kind()),
@@ -45,7 +45,7 @@ pub fn connection_row(response: wire::ConnectionsResponse) -> Result<Row, CliErr
 
 fn connection(row: wire::Connection) -> Result<Connection, CliError> {
     let record = row.record.ok_or_else(|| missing("connection.record"))?;
-    let record = convert::record_from_wire(&record).map_err(unreadable)?;
+    let record = convert::record_from_wire(&record).map_err(|error| unreadable(&error))?;
     let local = row.local.ok_or_else(|| missing("connection.local"))?;
     let peer = row.peer.ok_or_else(|| missing("connection.peer"))?;
     Ok(Connection {
@@ -57,8 +57,8 @@ fn connection(row: wire::Connection) -> Result<Connection, CliError> {
             cpu: record.cpu,
             sequence: record.sequence,
         },
-        local: convert::endpoint_from_wire(local).map_err(unreadable)?,
-        peer: convert::endpoint_from_wire(peer).map_err(unreadable)?,
+        local: convert::endpoint_from_wire(local).map_err(|error| unreadable(&error))?,
+        peer: convert::endpoint_from_wire(peer).map_err(|error| unreadable(&error))?,
         start: UnixNanos(row.start_unix_ns),
         end: UnixNanos(row.end_unix_ns),
         record,
@@ -70,7 +70,7 @@ fn lost_row(lost: wire::Lost) -> Lost {
     Lost { node, reason, count }
 }
 
-fn unreadable(error: ConvertError) -> CliError {
+fn unreadable(error: &ConvertError) -> CliError {
     CliError::Answer { message: error.to_string() }
 }
 

@@ -28,9 +28,11 @@ pub async fn flows(cluster: &Cluster, args: &ObserveArgs) -> Result<(), CliError
     let ask = ask(cluster, args).await?;
     let mut collector = Collector::connect(cluster).await?;
     let call = collector.call(ask.flows());
-    let answer =
-        collector.queries().flows(call).await.map_err(|status| CliError::collector(&status))?;
-    let rows = answer.into_inner().map_err(failed).and_then(|row| async { answer::flow_row(row) });
+    let answer = collector.queries().flows(call).await.map_err(|status| failed(&status))?;
+    let rows = answer
+        .into_inner()
+        .map_err(|status| failed(&status))
+        .and_then(|row| async { answer::flow_row(row) });
     print(rows, args.output, Table::flows()).await
 }
 
@@ -42,13 +44,11 @@ pub async fn connections(cluster: &Cluster, args: &ObserveArgs) -> Result<(), Cl
     let ask = ask(cluster, args).await?;
     let mut collector = Collector::connect(cluster).await?;
     let call = collector.call(ask.connections());
-    let answer = collector
-        .queries()
-        .connections(call)
-        .await
-        .map_err(|status| CliError::collector(&status))?;
-    let rows =
-        answer.into_inner().map_err(failed).and_then(|row| async { answer::connection_row(row) });
+    let answer = collector.queries().connections(call).await.map_err(|status| failed(&status))?;
+    let rows = answer
+        .into_inner()
+        .map_err(|status| failed(&status))
+        .and_then(|row| async { answer::connection_row(row) });
     print(rows, args.output, Table::connections()).await
 }
 
@@ -69,8 +69,8 @@ async fn scope(cluster: &Cluster, args: &ObserveArgs) -> Result<Scope, CliError>
     })
 }
 
-fn failed(status: Status) -> CliError {
-    CliError::collector(&status)
+fn failed(status: &Status) -> CliError {
+    CliError::collector(status)
 }
 
 /// Prints rows as they come. Ctrl-C ends a command that follows as its normal end.
@@ -137,8 +137,11 @@ pub async fn all_flows(
     request: wire::FlowsRequest,
 ) -> Result<Vec<keelson_model::Flow>, CliError> {
     let call = collector.call(request);
-    let answer = collector.queries().flows(call).await.map_err(failed)?;
-    let rows = answer.into_inner().map_err(failed).and_then(|row| async { answer::flow_row(row) });
+    let answer = collector.queries().flows(call).await.map_err(|status| failed(&status))?;
+    let rows = answer
+        .into_inner()
+        .map_err(|status| failed(&status))
+        .and_then(|row| async { answer::flow_row(row) });
     let flow = |row| async {
         Ok(match row {
             Row::Flow(flow) => Some(*flow),

@@ -164,7 +164,16 @@ fn clock(at: UnixNanos) -> String {
 
 fn note(row: &Row) -> Option<String> {
     let Row::Lost(Lost { node, reason, count }) = row else { return None };
-    let whose = if node.is_empty() { "the collector".into() } else { format!("node {node}") };
-    let text = format!("note: {count} missing at {whose}: {}", reason.replace('_', " "));
-    Some(format!("{}\n", escape::terminal(&text)))
+    let text = match (reason.as_str(), node.is_empty()) {
+        ("window_expired", true) => format!(
+            "{count} of the windows asked for are not held: the collector keeps ten minutes, from its own \
+             start on"
+        ),
+        ("subscriber_slow", true) => {
+            format!("{count} missed, because they were not read as fast as they came")
+        }
+        (_, true) => format!("{count} missing: {}", reason.replace('_', " ")),
+        (_, false) => format!("{count} lost on node {node}: {}", reason.replace('_', " ")),
+    };
+    Some(format!("note: {}\n", escape::terminal(&text)))
 }

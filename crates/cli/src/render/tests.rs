@@ -51,7 +51,7 @@ WINDOW    POD             PEER       PORT  OPENED  CLOSED  FAILED     SENT  RECE
 02:40:00  shop/web-1  ->  shop/db-1  5432      12      11       0  1.23 MB      99 B    5.10%  1.3 ms
 ";
     assert_eq!(text, expected);
-    assert_eq!(notes, "note: 3 missing at node node-b: perf buffer full\n");
+    assert_eq!(notes, "note: 3 lost on node node-b: perf buffer full\n");
 }
 
 #[test]

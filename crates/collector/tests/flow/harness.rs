@@ -37,6 +37,7 @@ pub const UPTIME_NS: u64 = 1_000_000_000_000;
 pub struct Collector {
     pub shared: Arc<Shared>,
     pub clock: Arc<ManualClock>,
+    client: ClientTls,
     channel: Channel,
     shutdown: Shutdown,
     tasks: JoinSet<()>,
@@ -87,7 +88,7 @@ impl Collector {
             server_name: Some(SERVER_NAME.into()),
         };
         let channel = client.connect().await.unwrap();
-        Self { shared, clock, channel, shutdown, tasks, _directory: directory }
+        Self { shared, clock, client, channel, shutdown, tasks, _directory: directory }
     }
 
     /// Ends the service; all that it runs must end by itself.
@@ -104,6 +105,11 @@ impl Collector {
 
     pub fn queries(&self) -> QueryClient<Channel> {
         QueryClient::new(self.channel.clone())
+    }
+
+    /// A client on a connection of its own.
+    pub async fn connect(&self) -> QueryClient<Channel> {
+        QueryClient::new(self.client.connect().await.unwrap())
     }
 
     /// Begins a stream without looking at its answers.

@@ -1,6 +1,11 @@
 //! Agents' streams in, answers out, over real TLS: what was sent is what is counted.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a broken expectation is a failed test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a broken expectation is a failed test"
+)]
 
 mod harness;
 
@@ -321,5 +326,84 @@ async fn kept_connections_are_answered_with_names_and_losses() {
         (lost.node.as_str(), lost.reason.as_str(), lost.count),
         ("node-a", "perf_buffer_full", 3)
     );
+    collector.stop().await;
+}
+
+#[tokio::test]
+async fn an_evidence_subscriber_is_told_what_it_came_too_late_for() {
+    let collector = Collector::start().await;
+    for window in FIRST..FIRST + 150 {
+        collector.at(window, 9_000);
+    }
+    let token = [7_u64.to_be_bytes(), FIRST.to_be_bytes()].concat();
+    let request = with_token(wire::EvidenceRequest { resume_token: token }, "operator");
+    let mut answer = collector.queries().evidence(request).await.unwrap().into_inner();
+    let first = answer.message().await.unwrap().unwrap();
+    let Some(evidence_response::Response::Lost(lost)) = first.response else { panic!("{first:?}") };
+    assert_eq!(lost.reason, "window_expired");
+    let (_, window) = evidence(&mut answer).await;
+    assert_eq!(window.window, FIRST + 1 + lost.count, "the windows follow what was lost");
+    let broken = with_token(wire::EvidenceRequest { resume_token: vec![1] }, "operator");
+    let status = collector.queries().evidence(broken).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    collector.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_of_another_collectors_future_is_not_waited_for() {
+    let collector = Collector::start().await;
+    collector.at(FIRST, 9_000);
+    let token = [7_u64.to_be_bytes(), (FIRST + 1_000_000).to_be_bytes()].concat();
+    let request = with_token(wire::EvidenceRequest { resume_token: token }, "operator");
+    let mut answer = collector.queries().evidence(request).await.unwrap().into_inner();
+    assert_eq!(evidence(&mut answer).await.1.window, FIRST);
+    collector.stop().await;
+}
+
+#[tokio::test]
+async fn one_query_more_than_the_bound_is_told_so_and_an_ended_one_makes_room() {
+    let collector = Collector::start().await;
+    let follow = || with_token(wire::FlowsRequest { follow: true, ..Default::default() }, "reader");
+    let bound = keelson_model::limits::COLLECTOR_QUERIES;
+    let mut held = Vec::new();
+    // One connection serves fewer calls at once than that.
+    let mut clients =
+        [collector.connect().await, collector.connect().await, collector.connect().await];
+    for number in 0..bound {
+        let client = &mut clients[number % 3];
+        held.push(client.flows(follow()).await.unwrap().into_inner());
+    }
+    let status = clients[0].flows(follow()).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    held.clear();
+    let permits = &collector.shared.queries;
+    let room = tokio::time::timeout(std::time::Duration::from_secs(10), permits.acquire());
+    room.await.expect("an ended query gives its place back").unwrap().forget();
+    collector.stop().await;
+}
+
+#[tokio::test]
+async fn a_window_in_parts_is_one_window_and_large_evidence_comes_in_parts() {
+    let collector = Collector::start().await;
+    collector.at(FIRST, 5_100);
+    let mut agent = collector.agent("node-a", "agent-a").await;
+    let peers = |from: u16| {
+        let row = |number: u16| {
+            let [high, low] = (from + number).to_be_bytes();
+            series([10, 9, high, low], 0, 1, 0)
+        };
+        (0..3_000).map(row).collect()
+    };
+    let first = telemetry::Batch { last_part: false, ..batch(1, FIRST, "client-1", peers(0)) };
+    agent.send(first).await.unwrap();
+    agent.send(batch(2, FIRST, "client-1", peers(3_000))).await.unwrap();
+    collector.at(FIRST, 5_200);
+    let request = with_token(wire::EvidenceRequest::default(), "operator");
+    let mut answer = collector.queries().evidence(request).await.unwrap().into_inner();
+    let (token, part) = evidence(&mut answer).await;
+    assert_eq!((part.flows.len(), part.last_part, part.nodes.len()), (4_096, false, 0));
+    assert!(token.is_empty(), "a part is nothing to resume after");
+    let (_, part) = evidence(&mut answer).await;
+    assert_eq!((part.flows.len(), part.last_part, part.nodes.len()), (1_904, true, 1));
     collector.stop().await;
 }

@@ -223,7 +223,8 @@ impl Store {
         for (_, slot) in self.slots.iter().filter(|(window, _)| overlaps(**window, since, until)) {
             for (node, report) in &slot.reports {
                 for (reason, count) in &report.lost {
-                    *losses.entry((node.clone(), *reason)).or_default() += count;
+                    let sum: &mut u64 = losses.entry((node.clone(), *reason)).or_default();
+                    *sum = sum.saturating_add(*count);
                 }
             }
         }
@@ -279,7 +280,8 @@ impl Slot {
         let held = self.reports.entry(node.clone()).or_default();
         held.reasons.extend(reasons);
         for (reason, count) in lost {
-            *held.lost.entry(reason).or_default() += count;
+            let sum = held.lost.entry(reason).or_default();
+            *sum = sum.saturating_add(count);
         }
         held.closes |= closes;
     }

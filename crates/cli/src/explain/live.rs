@@ -113,7 +113,7 @@ fn cells(((pod, view, peer), counters): &((String, View, String), TcpCounters)) 
         counters.mean_rtt_us().map_or_else(|| "-".into(), micros),
         counters.opened.to_string(),
         counters.connect_failed.to_string(),
-        (counters.resets_sent + counters.resets_received).to_string(),
+        counters.resets_sent.saturating_add(counters.resets_received).to_string(),
     ]
 }
 

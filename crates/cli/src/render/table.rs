@@ -147,7 +147,7 @@ fn errno_text(errno: u32) -> Option<String> {
 /// Segments sent again, as a part of those sent; handshakes sent again stand beside.
 fn retransmits(counters: &TcpCounters) -> String {
     let part = percent(counters.retransmitted_segments, counters.data_segments_sent);
-    match counters.syn_retransmits + counters.synack_retransmits {
+    match counters.syn_retransmits.saturating_add(counters.synack_retransmits) {
         0 => part,
         handshakes => format!("{part} +{handshakes} syn"),
     }

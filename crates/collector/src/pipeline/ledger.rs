@@ -48,7 +48,8 @@ impl Accounts {
                     None => 0,
                 };
                 if since > 0 {
-                    *audit.lost.entry(*reason).or_default() += since;
+                    let lost = audit.lost.entry(*reason).or_default();
+                    *lost = lost.saturating_add(since);
                     audit.counts_are_short |= touches_counts(*reason);
                 }
             }

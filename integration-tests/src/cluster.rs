@@ -146,15 +146,22 @@ impl Cluster {
         format!("cluster {word}, state in {}\n{}", self.state.display(), lines.join("\n"))
     }
 
-    /// Imports images into every node, those only that changed.
+    /// Imports images into every node, those only that changed; gives their names.
     ///
     /// # Errors
     /// An archive cannot be written or imported.
-    pub fn load(&self, images: &[Image]) -> anyhow::Result<()> {
-        step("importing images", || NODES.iter().try_for_each(|node| self.import(node, images)))
+    pub fn load(&self, images: &[Image]) -> anyhow::Result<Vec<String>> {
+        step("importing images", || {
+            let mut changed = Vec::new();
+            for node in NODES {
+                changed.extend(self.import(node, images)?);
+            }
+            Ok(changed)
+        })
     }
 
-    fn import(&self, node: &str, images: &[Image]) -> anyhow::Result<()> {
+    fn import(&self, node: &str, images: &[Image]) -> anyhow::Result<Vec<String>> {
+        let mut changed = Vec::new();
         for image in images {
             let file = image.name.replace(['/', ':'], "_");
             let archive = self.state.join("images").join(format!("{file}.tar"));
@@ -167,8 +174,9 @@ impl Cluster {
             let archive = archive.to_string_lossy().into_owned();
             run("ctr", &["-a", &socket, "-n", "k8s.io", "images", "import", &archive])?;
             fs::write(mark, digest)?;
+            changed.push(image.name.clone());
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Id of a process of a pod, for its network namespace.

@@ -50,7 +50,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Command::Setup => tools::ensure().map(|_| ())?,
         Command::Cluster { command } => return cluster(command),
-        Command::Images => Cluster::up()?.load(&images::build()?)?,
+        Command::Images => Cluster::up()?.load(&images::build()?).map(|_| ())?,
         Command::Demo => return demo::run(),
         Command::DemoDown => Cluster::down()?,
     }

@@ -3,6 +3,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 packages := "clang-19 libelf-dev zlib1g-dev pkg-config gcc make"
+dev := "cargo run --quiet --locked --profile ci --package keelson-integration-tests --bin keelson-dev --"
 
 [private]
 default:
@@ -21,21 +22,32 @@ setup:
     apt-get -qq update
     DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends $missing >/dev/null
 
-# Format, lints
+# --- checks and tests
+
+# Format and lints
 check: setup
     cargo fmt --all --check
     cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
 
 # Tests that need neither root nor a cluster
 unit: setup
-    cargo test --locked --workspace --quiet
+    cargo test --locked --profile ci --workspace --exclude keelson-integration-tests --quiet
+    cargo test --locked --profile ci --package keelson-integration-tests --lib --quiet
+
+# Tests on this machine's kernel and on others in guests; as root
+kernel: setup
+    cargo test --locked --profile ci --package keelson-integration-tests --test 'kernel_*' --quiet -- --test-threads=1
+
+# Tests on the real local cluster; as root
+acceptance: setup
+    cargo test --locked --profile ci --package keelson-integration-tests --test 'acceptance_*' -- --test-threads=1 --nocapture
 
 # What CI runs: every stage, with its time
 test:
     #!/usr/bin/env bash
     set -euo pipefail
     begin=$SECONDS
-    for stage in setup check unit; do
+    for stage in setup check unit kernel tools acceptance; do
       echo "== $stage"
       from=$SECONDS
       "{{ just_executable() }}" "$stage"
@@ -43,6 +55,40 @@ test:
     done
     echo "== all took $((SECONDS - begin)) s"
 
-# Writes all generated code anew
+# The long form of the acceptance lines; figures go to docs/verification.md
+verify *LINE: setup
+    {{ dev }} verify {{ LINE }}
+
+# --- the local cluster
+
+# Installs and builds what the local cluster is made of
+tools: setup
+    {{ dev }} setup
+
+# up, down, status, kubectl ...
+cluster *ARGS: setup
+    {{ dev }} cluster {{ ARGS }}
+
+# Builds the images and imports them into the cluster
+images: setup
+    {{ dev }} images
+
+# A pod that Kubernetes calls Ready and the kernels do not
+demo: setup
+    {{ dev }} demo
+
+# Removes the demo, Keelson and the cluster
+demo-down:
+    {{ dev }} demo-down
+
+# The command line against the local cluster
+keelson *ARGS:
+    @KUBECONFIG="${KEELSON_CACHE:-$HOME/.cache/keelson}/cluster/admin.kubeconfig" cargo run --quiet --locked --profile ci --package keelson-cli --bin keelson -- {{ ARGS }}
+
+# --- generated files
+
+# Writes all generated files anew
 gen: setup
-    UPDATE=1 cargo test --locked --quiet -p keelson-proto --test bootstrap
+    UPDATE=1 cargo test --locked --quiet --package keelson-proto --test bootstrap
+    UPDATE=1 cargo test --locked --quiet --package keelson-api --test crds
+    UPDATE=1 cargo test --locked --quiet --package keelson-cli --test help

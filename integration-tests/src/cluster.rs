@@ -100,10 +100,14 @@ impl Cluster {
                 self.import(name, &base)?;
             }
             control_plane::start_proxy(tools, state)?;
-            for name in NODES {
+            for (index, name) in NODES.iter().enumerate() {
                 self.kubectl.wait_for("node Ready", &["node", name], PATIENCE, |node| {
                     condition(node, "Ready", "True")
                 })?;
+                // So that a bridge's address is known as its node's.
+                let cidr = node::pod_cidr(index);
+                let patch = format!(r#"{{"spec":{{"podCIDR":"{cidr}","podCIDRs":["{cidr}"]}}}}"#);
+                self.kubectl.run(&["patch", "node", name, "-p", &patch])?;
             }
             Ok(())
         })?;

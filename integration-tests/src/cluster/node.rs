@@ -23,6 +23,12 @@ pub fn socket(state: &Path, name: &str) -> String {
     state.join(name).join("containerd.sock").to_string_lossy().into_owned()
 }
 
+/// The node's part of the pods' addresses.
+#[must_use]
+pub fn pod_cidr(index: usize) -> String {
+    PODS.replace(".0.0/16", &format!(".{index}.0/24"))
+}
+
 /// Starts containerd and then the kubelet.
 ///
 /// # Errors
@@ -37,7 +43,7 @@ pub fn start(
     prepare_host()?;
     let directory = state.join(name);
     fs::create_dir_all(directory.join("cni"))?;
-    let subnet = PODS.replace(".0.0/16", &format!(".{index}.0/24"));
+    let subnet = pod_cidr(index);
     fs::write(directory.join("cni/10-bridge.conflist"), cni(name, index, &subnet, &directory))?;
     fs::write(directory.join("containerd.toml"), containerd(&directory))?;
     let root = if index == 0 { "/".to_owned() } else { format!("/{name}") };

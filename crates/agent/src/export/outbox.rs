@@ -8,7 +8,7 @@ use std::{
     ops::RangeInclusive,
 };
 
-use keelson_model::{WindowId, limits};
+use keelson_model::limits;
 
 use crate::window::{SeriesId, SeriesRow, Window};
 
@@ -18,7 +18,8 @@ pub struct Outbox {
     queue: VecDeque<Queued>,
     /// Values as of the last acknowledged window, for the next stream.
     baseline: HashMap<SeriesId, SeriesRow>,
-    baseline_window: Option<WindowId>,
+    /// That window without its content.
+    baseline_frame: Option<Window>,
     last_number: u64,
     acknowledged: u64,
     /// Messages up to this one were handed to the present stream.
@@ -75,17 +76,8 @@ impl Outbox {
     pub fn reconnect(&mut self, held: u64) -> Vec<Part> {
         self.acknowledge(held);
         self.sent = self.acknowledged;
-        let Some(id) = self.baseline_window else { return Vec::new() };
-        // The clocks of the newest window serve: a baseline is placed by its window's id alone.
-        let Some(newest) = self.queue.back() else { return Vec::new() };
-        let window = Window {
-            id,
-            clock: newest.window.clock,
-            series: self.baseline.values().cloned().collect(),
-            records: Vec::new(),
-            ledgers: Vec::new(),
-            coverage: newest.window.coverage.clone(),
-        };
+        let Some(frame) = &self.baseline_frame else { return Vec::new() };
+        let window = Window { series: self.baseline.values().cloned().collect(), ..frame.clone() };
         let number = self.acknowledged;
         let mut parts = split(&window, number);
         for part in &mut parts {
@@ -127,8 +119,10 @@ impl Outbox {
         {
             let Some(done) = self.queue.pop_front() else { return };
             self.counts.acknowledged_records += done.window.records.len() as u64;
-            self.baseline_window = Some(done.window.id);
-            self.baseline.extend(done.window.series.into_iter().map(|row| (row.id(), row)));
+            let Window { id, clock, series, records: _, ledgers: _, coverage } = done.window;
+            self.baseline.extend(series.into_iter().map(|row| (row.id(), row)));
+            let (series, records, ledgers) = (Vec::new(), Vec::new(), Vec::new());
+            self.baseline_frame = Some(Window { id, clock, series, records, ledgers, coverage });
         }
     }
 

@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 
 use keelson_model::{
     BootNanos, CgroupId, ClockReading, Coverage, Direction, Remote, SeriesKey, SeriesValue,
-    TcpCounters, UnknownReason,
+    TcpCounters, UnknownReason, WindowId,
 };
 
 use super::*;
@@ -56,8 +56,8 @@ fn what_the_collector_already_holds_is_not_sent_again() {
     outbox.next(9);
     outbox.next(9);
     let baseline = outbox.reconnect(2);
-    assert!(baseline.is_empty(), "nothing waits whose difference would need it");
-    assert!(outbox.is_empty());
+    assert_eq!(baseline[0].window.series, [row(1, 2)], "the next difference needs it");
+    assert!(outbox.is_empty() && outbox.next(9).is_empty());
 }
 
 #[test]

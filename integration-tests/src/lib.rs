@@ -3,6 +3,7 @@
 //! Real parts only: etcd, API server, controller manager, scheduler, two kubelets with containerd,
 //! kube-proxy, CoreDNS, on this machine. One cluster a machine: ports and bridges are the host's.
 
+pub mod acceptance;
 pub mod cluster;
 pub mod demo;
 pub mod images;

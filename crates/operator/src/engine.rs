@@ -17,9 +17,7 @@ use keelson_api::{
     validate::{FieldError, ValidatedApplication, validate},
 };
 use keelson_model::limits;
-use keelson_runtime::{
-    admin::Condition, backoff::Backoff, clock::Clock, logs, shutdown::Shutdown,
-};
+use keelson_runtime::{admin::Condition, backoff::Backoff, clock::Clock, logs, shutdown::Shutdown};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{Patch, PatchParams},

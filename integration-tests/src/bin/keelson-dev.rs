@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use keelson_integration_tests::{cluster::Cluster, demo, images, tools};
+use keelson_integration_tests::{acceptance::verify, cluster::Cluster, demo, images, tools};
 
 #[derive(Parser)]
 #[command(name = "keelson-dev", version, about = "The local cluster, images and the demo")]
@@ -28,6 +28,11 @@ enum Command {
     Demo,
     /// Removes the demo, Keelson and the cluster
     DemoDown,
+    /// The long form of acceptance lines; figures go to docs/verification.md
+    Verify {
+        /// Lines, such as 3.2; all without one
+        lines: Vec<String>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -53,6 +58,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Images => Cluster::up()?.load(&images::build()?).map(|_| ())?,
         Command::Demo => return demo::run(),
         Command::DemoDown => Cluster::down()?,
+        Command::Verify { lines } => verify::verify(&lines)?,
     }
     Ok(ExitCode::SUCCESS)
 }

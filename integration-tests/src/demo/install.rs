@@ -55,13 +55,19 @@ pub fn install(cluster: &Cluster, changed: &[String]) -> anyhow::Result<()> {
 /// # Errors
 /// It does not come so far.
 pub fn all_ready(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
-    let args = ["-n", namespace, "deployments,daemonsets"];
-    let what = format!("the pods of {namespace}");
-    cluster.kubectl.wait_for(&what, &args, PATIENCE, |list| {
-        let items = list["items"].as_array().cloned().unwrap_or_default();
-        let lagging: Vec<String> = items.iter().filter(|item| !is_ready(item)).map(name).collect();
-        if lagging.is_empty() { Ok(()) } else { Err(format!("not ready: {}", lagging.join(", "))) }
-    })
+    wait_for(&format!("the pods of {namespace}"), PATIENCE, || is_all_ready(cluster, namespace))
+}
+
+/// Whether every workload of a namespace has all its pods ready and of the newest revision.
+///
+/// # Errors
+/// Those that have not.
+pub fn is_all_ready(cluster: &Cluster, namespace: &str) -> Result<(), String> {
+    let list = cluster.kubectl.get(&["-n", namespace, "deployments,daemonsets"]);
+    let list = list.map_err(|error| format!("{error:#}"))?;
+    let items = list["items"].as_array().cloned().unwrap_or_default();
+    let lagging: Vec<String> = items.iter().filter(|item| !is_ready(item)).map(name).collect();
+    if lagging.is_empty() { Ok(()) } else { Err(format!("not ready: {}", lagging.join(", "))) }
 }
 
 fn is_ready(workload: &Value) -> bool {

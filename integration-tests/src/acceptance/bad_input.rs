@@ -1,0 +1,104 @@
+//! Line 7: what cannot be gets a condition that names the remedy.
+
+use std::time::Duration;
+
+use super::{Form, Outcome};
+use crate::{
+    cluster::Cluster,
+    demo::{install, view},
+    process::wait_for,
+};
+
+const WITHIN: Duration = Duration::from_secs(20);
+/// The freshness limit, the last window and a look.
+const STALE_WITHIN: Duration = Duration::from_secs(60);
+
+/// Name, spec, words that the condition Stalled must say.
+const CASES: [(&str, &str, &str); 6] = [
+    (
+        "nothing",
+        "workload: {ref: {kind: Deployment, name: nobody}}",
+        "does not exist in this namespace; create it",
+    ),
+    (
+        "no-selector",
+        "workload: {ref: {kind: ConfigMap, name: x}}",
+        "use Deployment, StatefulSet or DaemonSet",
+    ),
+    (
+        "elsewhere",
+        "workload: {ref: {kind: Deployment, name: shop, namespace: other}}",
+        "make the Application in \"other\"",
+    ),
+    (
+        "upside-down",
+        "workload: {ref: {kind: Deployment, name: shop}}\n  health: {policy: {signals: [{signal: RetransmitRatio, enter: 1%, leave: 2%}]}}",
+        "swap the two or lower leave",
+    ),
+    (
+        "unknown-signal",
+        "workload: {ref: {kind: Deployment, name: shop}}\n  health: {policy: {signals: [{signal: RetransmitRate, enter: 2%, leave: 1%}]}}",
+        "did you mean RetransmitRatio?",
+    ),
+    (
+        "no-number",
+        "workload: {ref: {kind: Deployment, name: shop}}\n  health: {policy: {signals: [{signal: RetransmitRatio, enter: lots, leave: 1%}]}}",
+        "such as 2%",
+    ),
+];
+
+/// Applies what cannot be, and takes the collector away for a while.
+///
+/// # Errors
+/// The cluster cannot be used.
+pub fn bad_input(cluster: &Cluster, _form: Form) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    for (name, spec, words) in CASES {
+        let name = format!("bad-{name}");
+        cluster.kubectl.apply(&format!(
+            "apiVersion: keelson.dev/v1alpha1\nkind: Application\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n  {spec}\n"
+        ))?;
+        let message = wait_for(&format!("{name} Stalled"), WITHIN, || {
+            let application = cluster.kubectl.get(&["-n", "demo", "application", &name]);
+            let application = application.map_err(|error| format!("{error:#}"))?;
+            let conditions = application["status"]["conditions"].as_array().cloned();
+            let conditions = conditions.unwrap_or_default();
+            let stalled = conditions.iter().find(|condition| condition["type"] == "Stalled");
+            match stalled {
+                Some(stalled) if stalled["status"] == "True" => {
+                    Ok(stalled["message"].as_str().unwrap_or_default().to_owned())
+                }
+                other => Err(format!("{other:?}")),
+            }
+        });
+        cluster.kubectl.run(&["-n", "demo", "delete", "application", &name, "--wait"])?;
+        let message = message?;
+        if !message.contains(words) {
+            outcome.failures.push(format!("{name}: {message:?} does not say {words:?}"));
+        }
+        outcome.figures.push(format!("{name}: {message}"));
+    }
+    outcome.figures.push(collector_away(cluster)?);
+    Ok(outcome)
+}
+
+fn collector_away(cluster: &Cluster) -> anyhow::Result<String> {
+    let scale = |replicas: &str| {
+        let replicas = format!("--replicas={replicas}");
+        let deployment = "deployment/keelson-collector";
+        cluster.kubectl.run(&["-n", install::SYSTEM, "scale", deployment, &replicas])
+    };
+    scale("0")?;
+    let stale = wait_for("shop Unknown/Stale", STALE_WITHIN, || {
+        let verdicts = view::verdicts(cluster).map_err(|error| format!("{error:#}"))?;
+        let shop = verdicts.into_iter().find(|verdict| verdict.name == "shop");
+        match shop {
+            Some(shop) if shop.reason == "Stale" => Ok(shop.message),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    scale("1")?;
+    install::all_ready(cluster, install::SYSTEM)?;
+    install::settled(cluster)?;
+    Ok(format!("collector away: {}", stale?))
+}

@@ -1,0 +1,68 @@
+//! The acceptance lines on the real cluster, each once in its short form. As root; one at a time,
+//! in the order of their names, since they share the cluster; the last takes it down.
+#![expect(
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed, and says what it saw"
+)]
+
+use std::sync::OnceLock;
+
+use keelson_integration_tests::{
+    acceptance::{Form, Outcome, bad_input, faults, installed, quiet, restart},
+    cluster::Cluster,
+    process::run,
+};
+
+fn cluster() -> &'static Cluster {
+    static CLUSTER: OnceLock<Cluster> = OnceLock::new();
+    CLUSTER.get_or_init(|| installed().unwrap_or_else(|error| panic!("{error:#}")))
+}
+
+fn holds(line: fn(&Cluster, Form) -> anyhow::Result<Outcome>) {
+    let outcome = line(cluster(), Form::Short).unwrap_or_else(|error| panic!("{error:#}"));
+    println!("{}", outcome.figures.join("\n"));
+    assert!(outcome.failures.is_empty(), "{:#?}", outcome.failures);
+}
+
+#[test]
+fn line_2_a_fault_turns_the_right_application_and_no_other() {
+    holds(faults);
+}
+
+#[test]
+fn line_5_steady_traffic_causes_no_write() {
+    holds(quiet::quiet);
+}
+
+#[test]
+fn line_6_restarts_under_a_fault_leave_the_verdicts_right() {
+    holds(restart::restarts);
+}
+
+#[test]
+fn line_7_bad_input_is_answered_with_the_remedy() {
+    holds(bad_input::bad_input);
+}
+
+#[test]
+fn z_the_cluster_goes_down_and_leaves_nothing() {
+    let state = cluster().state.clone();
+    Cluster::down().unwrap();
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    assert!(!mounts.contains(&*state.to_string_lossy()), "{mounts}");
+    let links = run("ip", &["-br", "link"]).unwrap();
+    assert!(!links.contains("pods0") && !links.contains("pods1"), "{links}");
+    let namespaces = run("ip", &["netns", "list"]).unwrap();
+    assert!(!namespaces.contains("cni-"), "{namespaces}");
+    let tables = run("nft", &["list", "tables"]).unwrap();
+    assert!(!tables.contains("kube-proxy"), "{tables}");
+    for name in ["kubepods", "node-b"] {
+        let left = std::path::Path::new("/sys/fs/cgroup/unified").join(name);
+        assert!(!left.exists(), "{}", left.display());
+    }
+    let processes = run("ps", &["-eo", "args"]).unwrap();
+    let state = format!("{}/", state.display());
+    let ours: Vec<&str> = processes.lines().filter(|line| line.contains(&state)).collect();
+    assert!(ours.is_empty(), "{ours:?}");
+}

@@ -164,8 +164,10 @@ impl Watch<'_> {
         if evidence["signal"] != "RetransmitRatio" {
             self.fail(format!("shop blames for {}", evidence["signal"]));
         }
-        if kind == Kind::Egress && evidence["view"] != "own" {
-            self.fail(format!("the pod's own view does not show it, but {}", evidence["view"]));
+        let all = shop["status"]["health"]["evidence"].as_array().cloned().unwrap_or_default();
+        let view = if kind == Kind::Egress { "own" } else { "seenByPeers" };
+        if !all.iter().any(|entry| entry["pod"] == pod.name.as_str() && entry["view"] == view) {
+            self.fail(format!("no evidence of the view {view}"));
         }
         let verdicts = view::verdicts(self.cluster)?;
         let shop = verdicts.into_iter().find(|verdict| verdict.name == "shop");

@@ -7,7 +7,7 @@ use keelson_model::{NodeName, WindowId};
 
 use super::{
     blame::{Blamed, View, blame},
-    graph::{Against, Graph, Level, graph},
+    graph::{Against, Graph, Level, Sight, graph},
     hysteresis::{Hysteresis, Patience, Sign, Verdict},
 };
 use crate::evidence::{Party, Seen, WindowEvidence};
@@ -200,35 +200,35 @@ fn findings(
     against: Against,
     window: WindowId,
 ) -> Vec<Finding> {
-    let by_blame = blamed.pods.iter().map(|(pod, blame)| (pod, blame.view, blame.peers.clone()));
-    let by_path = blamed.unexplained.iter().map(|(pod, others)| {
-        let sees = others.iter().any(|other| {
-            let sight = graph.sights.get(&(pod.clone(), other.clone()));
-            sight.is_some_and(|sight| sight.level == Level::Bad)
-        });
-        let view = if sees { View::Own } else { View::SeenByPeers };
-        (pod, view, others.iter().cloned().collect())
-    });
-    let is_ours = |pod: &Party| pods.contains(pod);
-    let mut findings: Vec<Finding> = by_blame
-        .chain(by_path)
-        .filter(|(pod, _, _)| is_ours(pod))
-        .map(|(pod, view, peers)| {
-            let sights = peers.iter().filter_map(|peer| {
-                let (pod, peer) = (pod.clone(), peer.clone());
-                graph.sights.get(&if view == View::Own { (pod, peer) } else { (peer, pod) })
-            });
-            let (value, samples) = sights.fold((0.0_f64, 0_u64), |(value, samples), sight| {
-                (value.max(sight.value), samples.saturating_add(sight.samples))
-            });
-            let threshold = if against == Against::Enter { rule.enter } else { rule.leave };
-            let signal = rule.signal;
-            Finding { pod: pod.clone(), view, signal, value, threshold, samples, peers, window }
+    let threshold = if against == Against::Enter { rule.enter } else { rule.leave };
+    let ours = blamed.pods.keys().chain(blamed.unexplained.keys()).filter(|pod| pods.contains(pod));
+    // Both views are evidence, whichever of them blamed.
+    let views = ours.flat_map(|pod| [View::SeenByPeers, View::Own].map(|view| (pod, view)));
+    let mut findings: Vec<Finding> = views
+        .filter_map(|(pod, view)| {
+            let bad = bad_sights(graph, pod, view);
+            let value = bad.iter().map(|(_, sight)| sight.value).max_by(f64::total_cmp)?;
+            let samples = bad.iter().map(|(_, sight)| sight.samples).fold(0, u64::saturating_add);
+            let peers = bad.into_iter().map(|(peer, _)| peer.clone()).collect();
+            let (pod, signal) = (pod.clone(), rule.signal);
+            Some(Finding { pod, view, signal, value, threshold, samples, peers, window })
         })
         .collect();
-    findings.sort_by(|a, b| b.value.total_cmp(&a.value));
+    let is_alone = |finding: &Finding| finding.peers.len() < 2;
+    findings
+        .sort_by(|a, b| is_alone(a).cmp(&is_alone(b)).then_with(|| b.value.total_cmp(&a.value)));
     findings.truncate(SHOWN);
     findings
+}
+
+/// The bad sights of a pod from one side, with the other ends.
+fn bad_sights<'a>(graph: &'a Graph, pod: &Party, view: View) -> Vec<(&'a Party, &'a Sight)> {
+    let sights = graph.sights.iter().filter(|(_, sight)| sight.level == Level::Bad);
+    let other_end = |(observer, peer): &'a (Party, Party)| match view {
+        View::Own => (observer == pod).then_some(peer),
+        View::SeenByPeers => (peer == pod).then_some(observer),
+    };
+    sights.filter_map(|(pair, sight)| Some((other_end(pair)?, sight))).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,301 @@
+//! The probe on this machine's kernel against what the sockets themselves say. As root; each test
+//! has a network namespace of its own, removed when it ends.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(unsafe_code, reason = "TCP_INFO has no safe form in the libraries used")]
+
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::fd::AsRawFd,
+    sync::mpsc::{Receiver, sync_channel},
+    thread,
+    time::Duration,
+};
+
+use keelson_abi::Event;
+use keelson_integration_tests::process::{run, wait_for};
+use keelson_model::{ConnectionRecord, Direction, KeepReasons, RecordKind, Remote, TcpCounters};
+use keelson_probes::{RawBatch, Reader, TcpProbe, TcpProbeConfig};
+use rustix::{
+    fs::{Mode, OFlags},
+    thread::{LinkNameSpaceType, move_into_link_name_space},
+};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// A network namespace with a loopback of its own; the thread that made it is in it.
+struct Namespace(String);
+
+impl Namespace {
+    fn enter(name: &str) -> Self {
+        let name = format!("keelson-test-{name}");
+        let _ = run("ip", &["netns", "del", &name]);
+        run("ip", &["netns", "add", &name]).unwrap();
+        run("ip", &["-n", &name, "link", "set", "lo", "up"]).unwrap();
+        let path = format!("/run/netns/{name}");
+        let descriptor =
+            rustix::fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+                .unwrap();
+        let network = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(std::os::fd::AsFd::as_fd(&descriptor), network).unwrap();
+        Self(name)
+    }
+
+    /// Its inode, by which records are told from others of the machine.
+    fn inode(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(format!("/run/netns/{}", self.0)).unwrap().ino()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = run("ip", &["netns", "del", &self.0]);
+    }
+}
+
+struct Probe {
+    probe: TcpProbe,
+    batches: Receiver<RawBatch>,
+    records: Vec<ConnectionRecord>,
+    received: u64,
+    reader: Option<Reader>,
+}
+
+impl Probe {
+    fn start() -> Self {
+        let probe = TcpProbe::load(&TcpProbeConfig::default())
+            .unwrap_or_else(|error| panic!("{error}; these tests need root"));
+        let (sink, batches) = sync_channel(64);
+        let reader = Some(probe.start_reader(sink).unwrap());
+        Self { probe, batches, records: Vec::new(), received: 0, reader }
+    }
+
+    fn drain(&mut self) {
+        while let Ok(batch) = self.batches.try_recv() {
+            self.received += batch.samples.len() as u64;
+            for sample in batch.samples {
+                if let Event::Connection(record) = keelson_abi::decode(&sample).unwrap() {
+                    self.records.push(record);
+                }
+            }
+        }
+    }
+
+    /// Counters of one end of a port on loopback.
+    fn counters(&mut self, direction: Direction, port: u16) -> TcpCounters {
+        let series = self.probe.series().unwrap();
+        let is_ours = |key: &keelson_model::SeriesKey| {
+            key.direction == direction
+                && key.port == port
+                && key.remote == Remote::Address(LOOPBACK)
+        };
+        let found = series.iter().filter(|(key, _)| is_ours(key));
+        found.fold(TcpCounters::default(), |sum, (_, value)| sum.plus(&value.counters))
+    }
+
+    /// The last record of one end, once it is there.
+    fn record(&mut self, direction: Direction, port: u16, inode: u64) -> ConnectionRecord {
+        wait_for("a record", WITHIN, || {
+            self.drain();
+            let is_ours = |record: &&ConnectionRecord| {
+                let service = match record.direction {
+                    Direction::Outbound => record.remote_port,
+                    Direction::Inbound => record.local_port,
+                };
+                u64::from(record.network_namespace) == inode
+                    && record.direction == direction
+                    && service == port
+                    && record.kind != RecordKind::Progress
+            };
+            self.records.iter().rfind(is_ours).cloned().ok_or_else(|| "none yet".to_owned())
+        })
+        .unwrap()
+    }
+}
+
+/// Answers each connection's bytes with as many, until it ends.
+fn echo(listener: TcpListener, connections: usize) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        for _ in 0..connections {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_nodelay(true).unwrap();
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                stream.write_all(&buffer[..count]).unwrap();
+            }
+        }
+    })
+}
+
+fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((LOOPBACK, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn exchange(stream: &mut TcpStream, times: usize, size: usize) {
+    let mut reply = vec![0; size];
+    for _ in 0..times {
+        stream.write_all(&vec![7; size]).unwrap();
+        stream.read_exact(&mut reply).unwrap();
+    }
+}
+
+/// `tcpi_total_retrans` and `tcpi_bytes_retrans`, by their offsets in linux/tcp.h.
+fn retransmitted(stream: &TcpStream) -> (u64, u64) {
+    let mut info = [0_u8; 256];
+    let mut length: libc::socklen_t = 256;
+    // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes.
+    let status = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    assert_eq!(status, 0);
+    let total = u32::from_ne_bytes(info[100..104].try_into().unwrap());
+    (total.into(), u64::from_ne_bytes(info[208..216].try_into().unwrap()))
+}
+
+#[test]
+fn connections_and_payload_bytes_are_counted_exactly_at_both_ends() {
+    let namespace = Namespace::enter("exact");
+    let mut probe = Probe::start();
+    let (listener, address) = listen();
+    let server = echo(listener, 50);
+    for _ in 0..50 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        exchange(&mut stream, 4, 333);
+    }
+    server.join().unwrap();
+    let port = address.port();
+    for direction in [Direction::Outbound, Direction::Inbound] {
+        let counters = wait_for("all closed", WITHIN, || {
+            let counters = probe.counters(direction, port);
+            if counters.closed == 50 { Ok(counters) } else { Err(format!("{counters:?}")) }
+        })
+        .unwrap();
+        assert_eq!((counters.opened, counters.connect_failed), (50, 0), "{direction:?}");
+        let payload = 50 * 4 * 333;
+        assert_eq!((counters.bytes_sent, counters.bytes_received), (payload, payload));
+        assert_eq!((counters.data_segments_sent, counters.retransmitted_segments), (200, 0));
+    }
+    let client = probe.record(Direction::Outbound, port, namespace.inode());
+    let is_other_end = |record: &&ConnectionRecord| {
+        record.direction == Direction::Inbound && record.remote_port == client.local_port
+    };
+    let server = probe.records.iter().find(is_other_end).unwrap();
+    assert!(client.isn.is_some() && client.isn == server.isn, "both ends have the same pair");
+    let hash = KeepReasons(KeepReasons::HASH);
+    assert_eq!((client.keep_reasons, server.keep_reasons), (hash, hash));
+}
+
+#[test]
+fn retransmissions_are_those_that_the_socket_reports_before_it_closes() {
+    let namespace = Namespace::enter("loss");
+    let mut probe = Probe::start();
+    let (listener, address) = listen();
+    let port = address.port().to_string();
+    run("nft", &["add", "table", "inet", "loss"]).unwrap();
+    run("nft", &["add", "chain", "inet", "loss", "in", "{ type filter hook input priority 0; }"])
+        .unwrap();
+    let rule = format!("tcp dport {port} meta length gt 100 numgen inc mod 50 eq 0 counter drop");
+    let mut add = vec!["add", "rule", "inet", "loss", "in"];
+    add.extend(rule.split(' '));
+    run("nft", &add).unwrap();
+    let server = echo(listener, 1);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    exchange(&mut stream, 400, 500);
+    let (segments, bytes) = retransmitted(&stream);
+    stream.shutdown(Shutdown::Both).unwrap();
+    drop(stream);
+    server.join().unwrap();
+    assert!(segments >= 8, "one in fifty of at least 400 was dropped: {segments}");
+    let record = probe.record(Direction::Outbound, address.port(), namespace.inode());
+    let counters = record.counters;
+    assert_eq!((counters.retransmitted_segments, counters.retransmitted_bytes), (segments, bytes));
+    assert_eq!((counters.bytes_sent, counters.bytes_received), (200_000, 200_000));
+    assert!(record.keep_reasons.by_rule());
+    let series = probe.counters(Direction::Outbound, address.port());
+    assert_eq!(series.retransmitted_segments, segments);
+    assert_eq!(series.data_segments_sent, 400 + segments);
+}
+
+#[test]
+fn a_connection_is_counted_while_it_is_open() {
+    let _namespace = Namespace::enter("open");
+    let mut probe = Probe::start();
+    let (listener, address) = listen();
+    let server = echo(listener, 1);
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut sent = 0;
+    let counters = wait_for("bytes of an open connection", WITHIN, || {
+        exchange(&mut stream, 1, 200);
+        sent += 200;
+        let counters = probe.counters(Direction::Outbound, address.port());
+        if counters.bytes_sent > 0 { Ok(counters) } else { Err("none yet".to_owned()) }
+    })
+    .unwrap();
+    assert_eq!((counters.opened, counters.closed), (1, 0));
+    assert!(counters.bytes_sent <= sent && counters.rtt_samples > 0, "{counters:?}");
+    drop(stream);
+    server.join().unwrap();
+}
+
+#[test]
+fn a_refused_connect_is_a_failure_with_its_errno_and_a_reset() {
+    let namespace = Namespace::enter("refused");
+    let mut probe = Probe::start();
+    let (listener, address) = listen();
+    drop(listener);
+    TcpStream::connect(address).unwrap_err();
+    let record = probe.record(Direction::Outbound, address.port(), namespace.inode());
+    assert_eq!((record.kind, record.errno), (RecordKind::Failed, 111));
+    assert_eq!((record.isn, record.established), (None, None));
+    let counters = probe.counters(Direction::Outbound, address.port());
+    assert_eq!((counters.connect_failed, counters.opened, counters.resets_received), (1, 0, 1));
+}
+
+#[test]
+fn every_record_that_the_kernel_numbered_arrives_or_is_counted_as_lost() {
+    let _namespace = Namespace::enter("ledger");
+    let mut probe = Probe::start();
+    let (listener, address) = listen();
+    let server = echo(listener, 500);
+    for _ in 0..500 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        exchange(&mut stream, 1, 100);
+    }
+    server.join().unwrap();
+    // The reader's last drain.
+    probe.reader.take();
+    probe.drain();
+    let cut = probe.probe.kernel_ledger().unwrap();
+    assert!(cut.produced >= 1000, "{cut:?}");
+    assert_eq!(cut.produced, probe.received + cut.lost_total(), "{cut:?}");
+}
+
+#[test]
+fn a_loader_without_capabilities_is_told_which_it_needs() {
+    // SAFETY of the claim: a user without capabilities, whatever this machine permits to root.
+    let probe = env!("CARGO_BIN_EXE_keelson-load").replace("keelson-load", "keelson-probe");
+    if !std::path::Path::new(&probe).exists() {
+        run("cargo", &["build", "--quiet", "--profile", "ci", "-p", "keelson-probes"]).unwrap();
+    }
+    let args =
+        ["--reuid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "sh", "-c"];
+    let copy = std::env::temp_dir().join(format!("keelson-probe-{}", std::process::id()));
+    std::fs::copy(&probe, &copy).unwrap();
+    let line = format!("{} 0 || true", copy.display());
+    let mut args = args.to_vec();
+    args.push(&line);
+    let said = run("setpriv", &args).unwrap();
+    std::fs::remove_file(&copy).unwrap();
+    assert!(said.contains("add the capabilities BPF and PERFMON"), "{said}");
+}

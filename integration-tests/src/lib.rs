@@ -6,6 +6,7 @@
 pub mod acceptance;
 pub mod cluster;
 pub mod demo;
+pub mod guest;
 pub mod images;
 pub mod kubectl;
 pub mod paths;

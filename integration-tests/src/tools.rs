@@ -71,17 +71,21 @@ pub fn ensure() -> anyhow::Result<Tools> {
     if !rustix::process::getuid().is_root() {
         bail!("the local cluster needs root: it makes network namespaces, mounts and cgroups");
     }
-    packages()?;
+    packages(PACKAGES)?;
     let [etcd, kubernetes, coredns] = TOOLS.map(|tool| build(&tool));
     Ok(Tools { etcd: etcd?, kubernetes: kubernetes?, coredns: coredns? })
 }
 
-fn packages() -> anyhow::Result<()> {
+/// Installs those of Debian's packages that are missing, and says so.
+///
+/// # Errors
+/// apt refuses.
+pub fn packages(wanted: &[&str]) -> anyhow::Result<()> {
     let is_missing = |package: &&&str| {
         let status = run("dpkg-query", &["-W", "-f", "${Status}", package]);
         !status.is_ok_and(|status| status.contains("ok installed"))
     };
-    let missing: Vec<&str> = PACKAGES.iter().filter(is_missing).copied().collect();
+    let missing: Vec<&str> = wanted.iter().filter(is_missing).copied().collect();
     if missing.is_empty() {
         return Ok(());
     }

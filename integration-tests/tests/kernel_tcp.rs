@@ -115,6 +115,17 @@ impl Probe {
     }
 }
 
+/// The static program, built as the images are.
+fn probe_program() -> std::path::PathBuf {
+    let load = std::path::Path::new(env!("CARGO_BIN_EXE_keelson-load"));
+    let target = load.ancestors().nth(3).unwrap().to_string_lossy().into_owned();
+    let package = ["-p", "keelson-probes", "--bin", "keelson-probe", "--target-dir", &target];
+    let mut args = vec!["build", "--quiet", "--profile", "ci"];
+    args.extend(package);
+    run("cargo", &args).unwrap();
+    load.with_file_name("keelson-probe")
+}
+
 /// Answers each connection's bytes with as many, until it ends.
 fn echo(listener: TcpListener, connections: usize) -> thread::JoinHandle<()> {
     thread::spawn(move || {
@@ -282,12 +293,15 @@ fn every_record_that_the_kernel_numbered_arrives_or_is_counted_as_lost() {
 }
 
 #[test]
+fn a_btf_file_that_is_not_there_is_named() {
+    let btf = Some("/nonexistent/btf".into());
+    let error = TcpProbe::load(&TcpProbeConfig { btf, ..TcpProbeConfig::default() }).unwrap_err();
+    assert!(error.to_string().contains("cannot read the BTF file /nonexistent/btf"), "{error}");
+}
+
+#[test]
 fn a_loader_without_capabilities_is_told_which_it_needs() {
-    // SAFETY of the claim: a user without capabilities, whatever this machine permits to root.
-    let probe = env!("CARGO_BIN_EXE_keelson-load").replace("keelson-load", "keelson-probe");
-    if !std::path::Path::new(&probe).exists() {
-        run("cargo", &["build", "--quiet", "--profile", "ci", "-p", "keelson-probes"]).unwrap();
-    }
+    let probe = probe_program();
     let args =
         ["--reuid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "sh", "-c"];
     let copy = std::env::temp_dir().join(format!("keelson-probe-{}", std::process::id()));

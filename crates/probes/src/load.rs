@@ -83,6 +83,16 @@ pub enum LoadError {
         /// The cause.
         source: libbpf_rs::Error,
     },
+    /// The BTF file that was named cannot be read.
+    #[error(
+        "cannot read the BTF file {path}; name one of this very kernel, or none where /sys/kernel/btf/vmlinux is there"
+    )]
+    Btf {
+        /// As given.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The directory for pins cannot be made.
     #[error("cannot use {path} for pinned maps; is a bpffs mounted there?")]
     PinDirectory {
@@ -101,6 +111,11 @@ pub enum LoadError {
 
 /// Loads and attaches all that this kernel takes.
 pub(crate) fn load(config: &TcpProbeConfig) -> Result<Loaded, LoadError> {
+    if let Some(path) = &config.btf {
+        // libbpf would only say that relocations failed.
+        std::fs::File::open(path)
+            .map_err(|source| LoadError::Btf { path: path.clone(), source })?;
+    }
     let previous = set_print(Some((PrintLevel::Warn, keep_text)));
     let loaded = load_quietly(config);
     set_print(previous);

@@ -346,7 +346,51 @@ pub(crate) fn layout_directory() -> String {
 
 #[cfg(test)]
 mod tests {
+    use libbpf_rs::{
+        HasSize,
+        btf::{Btf, types},
+    };
+
     use super::*;
+
+    #[test]
+    fn user_space_mirrors_every_shared_struct_field_by_field() {
+        let path = concat!(env!("OUT_DIR"), "/tcp.bpf.o");
+        let btf = Btf::from_path(path).unwrap();
+        for (name, size, fields) in [
+            ("tcp_header", size_of::<layout::TcpHeader>(), layout::TcpHeader::FIELDS),
+            ("tcp_record", size_of::<layout::TcpRecord>(), layout::TcpRecord::FIELDS),
+            (
+                "tcp_cgroup_record",
+                size_of::<layout::TcpCgroupRecord>(),
+                layout::TcpCgroupRecord::FIELDS,
+            ),
+            ("tcp_series_key", size_of::<layout::TcpSeriesKey>(), layout::TcpSeriesKey::FIELDS),
+            (
+                "tcp_series_value",
+                size_of::<layout::TcpSeriesValue>(),
+                layout::TcpSeriesValue::FIELDS,
+            ),
+            ("tcp_config", size_of::<layout::TcpConfig>(), layout::TcpConfig::FIELDS),
+            ("tcp_pin_set", size_of::<layout::TcpPinSet>(), layout::TcpPinSet::FIELDS),
+        ] {
+            let kernel: types::Struct<'_> = btf.type_by_name(name).expect(name);
+            assert_eq!(kernel.size(), size, "{name}");
+            let offset = |member: &types::StructMember<'_>| match member.attr {
+                types::MemberAttr::Normal { offset } => offset as usize / 8,
+                types::MemberAttr::BitField { .. } => panic!("{name} has a bit field"),
+            };
+            let members: Vec<(String, usize)> = kernel
+                .iter()
+                .map(|member| {
+                    (member.name.unwrap().to_string_lossy().into_owned(), offset(&member))
+                })
+                .collect();
+            let ours: Vec<(String, usize)> =
+                fields.iter().map(|(field, offset)| ((*field).to_owned(), *offset)).collect();
+            assert_eq!(members, ours, "{name}");
+        }
+    }
 
     #[test]
     fn the_verifiers_last_word_is_found() {

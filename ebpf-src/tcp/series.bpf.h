@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Counters by cgroup, direction, remote address and service port. Included by tcp.bpf.c alone. */
+#pragma once
+
+static __noinline struct tcp_series_value *series_make(struct tcp_series_key *key)
+{
+	__u32 zero = 0;
+	__u64 one = 1;
+	struct tcp_series_value *value;
+	struct tcp_zeroes *zeroes;
+	__u64 *peers;
+
+	if (!key)
+		return 0;
+	zeroes = bpf_map_lookup_elem(&tcp_zero, &zero);
+	if (!zeroes)
+		return 0;
+	peers = bpf_map_lookup_elem(&tcp_peers, &key->cgroup_id);
+	if (peers)
+		__sync_fetch_and_add(peers, 1);
+	else
+		bpf_map_update_elem(&tcp_peers, &key->cgroup_id, &one, BPF_NOEXIST);
+	if ((peers && *peers > 2 * config.peers_per_cgroup) ||
+	    bpf_map_update_elem(&tcp_series, key, &zeroes->value, BPF_NOEXIST)) {
+		/* Another CPU may have been first. */
+		value = bpf_map_lookup_elem(&tcp_series, key);
+		if (value)
+			return value;
+		if (peers)
+			__sync_fetch_and_add(peers, -1);
+		ledger_add(TCP_LEDGER_SERIES_OTHER);
+		key->family = TCP_AF_OTHER;
+		key->port = 0;
+		__builtin_memset(key->remote, 0, sizeof(key->remote));
+		value = bpf_map_lookup_elem(&tcp_series, key);
+		if (value)
+			return value;
+		bpf_map_update_elem(&tcp_series, key, &zeroes->value, BPF_NOEXIST);
+	}
+	value = bpf_map_lookup_elem(&tcp_series, key);
+	if (!value)
+		ledger_add(TCP_LEDGER_SERIES_REFUSED);
+	else if (!value->start_ns)
+		value->start_ns = bpf_ktime_get_boot_ns();
+	return value;
+}
+
+static __always_inline struct tcp_series_value *series_get(struct sock *sk, struct tcp_conn *conn)
+{
+	struct tcp_series_key key = {};
+	struct tcp_series_value *value;
+
+	key.cgroup_id = conn->cgroup_id;
+	key.direction = conn->direction;
+	key.family = read_address(sk, BPF_CORE_READ(sk, __sk_common.skc_family), true, key.remote);
+	key.port = conn->direction == TCP_OUTBOUND ? remote_port(sk) : local_port(sk);
+	value = bpf_map_lookup_elem(&tcp_series, &key);
+	return value ?: series_make(&key);
+}
+
+#define SERIES_ADD(field, amount)                                         \
+	do {                                                              \
+		__u64 by = (amount);                                      \
+		if (by)                                                   \
+			__sync_fetch_and_add(&(field), by);               \
+	} while (0)
+
+/* Two CPUs may race here; the loser's sample is then not the minimum shown. */
+static __always_inline void series_range(__u64 *min, __u64 *max, __u64 value)
+{
+	if (min && (!*min || value < *min))
+		*min = value;
+	if (value > *max)
+		*max = value;
+}

@@ -1,0 +1,2 @@
+//! `keelson-load`: the traffic generator of the demo and the tests.
+fn main() {}

@@ -1,270 +1,267 @@
-//! The local cluster as one value: up, down, kubectl, and waiting for what it should become.
+//! The local cluster: up, down, status.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
-use crate::layout::{Layout, NODES};
-use crate::lock::Lock;
-use crate::toolcache::Tools;
-use crate::wait::{self, Look};
-use crate::{audit, cleanup, command, control_plane, host, images, interrupt, node, pki, pod, processes, progress};
+use crate::{
+    images::{self, Image},
+    kubectl::Kubectl,
+    paths,
+    process::{self, recorded, run, wait_for},
+    step::{say, step},
+    tools::{self, Tools},
+};
 
-/// Longest wait for one part of the cluster to start; two busy cores need a third of it.
-const START: Duration = Duration::from_secs(90);
+pub mod cleanup;
+pub mod config;
+pub mod control_plane;
+pub mod node;
+pub mod pki;
 
-/// Whether `up` had to do anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Started {
-    /// It started the cluster.
-    Now,
-    /// It found it running.
-    Before,
-}
+/// Names of the nodes; they share this machine's kernel.
+pub const NODES: [&str; 2] = ["node-a", "node-b"];
+/// Longest that a part may take to come up on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running cluster. While a value from [`Cluster::up`] lives, the machine's lock is held.
-#[derive(Debug)]
+/// A cluster that is up.
+#[derive(Clone, Debug)]
 pub struct Cluster {
-    layout: Layout,
-    tools: Tools,
-    _lock: Option<Lock>,
+    /// Its state, logs and credentials.
+    pub state: PathBuf,
+    /// The administrator's kubectl.
+    pub kubectl: Kubectl,
 }
 
-// === impl Cluster ===
+/// Holds the machine for one change of the cluster at a time.
+struct Lock {
+    _file: fs::File,
+}
 
 impl Cluster {
-    /// Starts the user's cluster, or takes the running one, and locks it for `purpose`.
+    /// The cluster as it stands in the state directory, up or not.
     ///
     /// # Errors
-    /// When another process holds the lock, something needed is missing, or a part does not start;
-    /// in the last case nothing is left but the logs.
-    pub fn up(purpose: &str) -> anyhow::Result<(Self, Started)> {
-        Self::up_at(Layout::of_user(), purpose)
+    /// The programs cannot be had.
+    pub fn open() -> anyhow::Result<Self> {
+        let tools = tools::ensure()?;
+        Ok(Self::of(&tools, &paths::cluster_state()))
     }
 
-    /// As [`Cluster::up`], in another state directory.
+    fn of(tools: &Tools, state: &Path) -> Self {
+        let kubeconfig = state.join("admin.kubeconfig");
+        let program = tools.kubernetes.clone();
+        Self { state: state.to_path_buf(), kubectl: Kubectl { program, kubeconfig } }
+    }
+
+    /// Starts it, or finds it up; what a crash left behind is cleaned first.
     ///
     /// # Errors
-    /// As [`Cluster::up`].
-    pub fn up_at(layout: Layout, purpose: &str) -> anyhow::Result<(Self, Started)> {
-        let lock = Lock::take(purpose)?;
-        lock.claim(layout.root())?;
-        let cluster = Self { layout, tools: Tools::ensure()?, _lock: Some(lock) };
-        if cluster.check().is_ok() {
-            return Ok((cluster, Started::Before));
+    /// A part does not come up; its log is named.
+    pub fn up() -> anyhow::Result<Self> {
+        let tools = tools::ensure()?;
+        let state = paths::cluster_state();
+        let _lock = lock(&state)?;
+        let cluster = Self::of(&tools, &state);
+        if cluster.is_up() {
+            say("the cluster is up");
+            return Ok(cluster);
         }
-        if !cleanup::leftovers(&cluster.layout).is_empty() {
-            progress::say("  cleaning what an earlier cluster left");
-        }
-        cleanup::sweep(&cluster.layout)?;
-        if let Err(error) = cluster.start() {
-            interrupt::clear();
-            if let Err(left) = cleanup::sweep(&cluster.layout) {
-                progress::say(&format!("  {left:#}"));
+        step("cleaning what an earlier cluster left", || cleanup::down(&state))?;
+        match cluster.start(&tools) {
+            Ok(()) => Ok(cluster),
+            Err(error) => {
+                say(&format!("the logs are in {}", state.join("log").display()));
+                Err(error)
             }
-            return Err(error.context(format!("start the cluster; logs are in {}", cluster.layout.logs().display())));
         }
-        Ok((cluster, Started::Now))
     }
 
-    /// The user's running cluster, without the lock: to look, not to change.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn attach() -> anyhow::Result<Self> {
-        let cluster = Self { layout: Layout::of_user(), tools: Tools::ensure()?, _lock: None };
-        cluster.check().context("no cluster runs; start one with `./justw cluster up`")?;
-        Ok(cluster)
+    fn start(&self, tools: &Tools) -> anyhow::Result<()> {
+        let state = &self.state;
+        for directory in ["pki", "log", "run", "images"] {
+            fs::create_dir_all(state.join(directory))?;
+        }
+        let address = host_address()?;
+        step("certificates", || pki::make(state, &address, &NODES))?;
+        step("etcd and the control plane", || {
+            control_plane::start(tools, state, &address, &self.kubectl)
+        })?;
+        step("two nodes", || {
+            let base = base_images(state)?;
+            for (index, name) in NODES.iter().enumerate() {
+                node::start(tools, state, name, index, &address)?;
+                self.import(name, &base)?;
+            }
+            control_plane::start_proxy(tools, state)?;
+            for (index, name) in NODES.iter().enumerate() {
+                self.kubectl.wait_for("node Ready", &["node", name], PATIENCE, |node| {
+                    condition(node, "Ready", "True")
+                })?;
+                // So that a bridge's address is known as its node's.
+                let cidr = node::pod_cidr(index);
+                let patch = format!(r#"{{"spec":{{"podCIDR":"{cidr}","podCIDRs":["{cidr}"]}}}}"#);
+                self.kubectl.run(&["patch", "node", name, "-p", &patch])?;
+            }
+            Ok(())
+        })?;
+        step("DNS", || control_plane::start_dns(tools, state, &address, &self.kubectl))
     }
 
-    /// Ends the cluster of `layout`, whoever started it and however far it got.
-    ///
-    /// # Errors
-    /// When another process uses it or something is left.
-    pub fn down(layout: &Layout) -> anyhow::Result<()> {
-        let lock = Lock::take("cluster down")?;
-        progress::step("cluster down", || cleanup::sweep(layout))?;
-        lock.release(layout.root());
-        Ok(())
-    }
-
-    /// Where its files lie.
+    /// Every process that was started runs, and the API server says it is ready.
     #[must_use]
-    pub fn layout(&self) -> &Layout {
-        &self.layout
+    pub fn is_up(&self) -> bool {
+        let started = recorded(&self.state);
+        !started.is_empty()
+            && started.iter().all(process::Started::is_running)
+            && self.kubectl.run(&["get", "--raw", "/readyz"]).is_ok()
     }
 
-    /// The administrator's kubeconfig.
+    /// Ends it and leaves nothing behind but logs.
+    ///
+    /// # Errors
+    /// Something does not end.
+    pub fn down() -> anyhow::Result<()> {
+        let state = paths::cluster_state();
+        if !state.exists() {
+            return Ok(());
+        }
+        let _lock = lock(&state)?;
+        step("taking the cluster down", || cleanup::down(&state))
+    }
+
+    /// One line for each process.
     #[must_use]
-    pub fn kubeconfig(&self) -> PathBuf {
-        self.layout.kubeconfig("admin")
+    pub fn status(&self) -> String {
+        let mut started = recorded(&self.state);
+        started.sort_by(|a, b| a.name.cmp(&b.name));
+        let line = |process: &process::Started| {
+            let word = if process.is_running() { "running" } else { "ended" };
+            format!("{:<20} {:>8} {word}", process.name, process.pid)
+        };
+        let lines: Vec<String> = started.iter().map(line).collect();
+        let word = if self.is_up() { "up" } else { "down" };
+        format!("cluster {word}, state in {}\n{}", self.state.display(), lines.join("\n"))
     }
 
-    /// A kubectl command of the administrator, to be run as the caller likes.
-    #[must_use]
-    pub fn kubectl_command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.tools.kubernetes);
-        command.arg("kubectl").arg("--kubeconfig").arg(self.kubeconfig()).args(arguments);
-        command
-    }
-
-    /// Runs kubectl and returns what it prints.
+    /// Imports images into every node, those only that changed; gives their names.
     ///
     /// # Errors
-    /// When it fails, with what it said.
-    pub fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        command::output(&mut self.kubectl_command(arguments))
-    }
-
-    /// Runs kubectl with `-o json` and returns the object.
-    ///
-    /// # Errors
-    /// When it fails or prints no JSON.
-    pub fn json(&self, arguments: &[&str]) -> anyhow::Result<Value> {
-        let printed = command::output(self.kubectl_command(arguments).args(["-o", "json"]))?;
-        serde_json::from_str(&printed).context("read kubectl's JSON")
-    }
-
-    /// Applies objects given as YAML, by server-side apply.
-    ///
-    /// # Errors
-    /// When the API server refuses one.
-    pub fn apply(&self, yaml: &str) -> anyhow::Result<()> {
-        let mut command = self.kubectl_command(&["apply", "--server-side", "--force-conflicts", "-f", "-"]);
-        command::output_of_input(&mut command, yaml).map(drop)
-    }
-
-    /// Deletes objects given as YAML and waits until they are gone; absent ones are fine.
-    ///
-    /// # Errors
-    /// When the API server refuses or they stay.
-    pub fn delete(&self, yaml: &str) -> anyhow::Result<()> {
-        let mut command = self.kubectl_command(&["delete", "--ignore-not-found", "--timeout=60s", "-f", "-"]);
-        command::output_of_input(&mut command, yaml).map(drop)
-    }
-
-    /// Waits until the object of `arguments` (as in [`Cluster::json`]) satisfies `holds`, which says in
-    /// words what is missing; returns the object.
-    ///
-    /// # Errors
-    /// After `patience`, with the last state.
-    pub fn wait_for(
-        &self,
-        what: &str,
-        patience: Duration,
-        arguments: &[&str],
-        mut holds: impl FnMut(&Value) -> Result<(), String>,
-    ) -> anyhow::Result<Value> {
-        wait::until(what, patience, || {
-            Ok(match self.json(arguments) {
-                Ok(object) => match holds(&object) {
-                    Ok(()) => Look::Done(object),
-                    Err(last) => Look::NotYet(last),
-                },
-                Err(error) => Look::NotYet(format!("{error:#}")),
-            })
+    /// An archive cannot be written or imported.
+    pub fn load(&self, images: &[Image]) -> anyhow::Result<Vec<String>> {
+        step("importing images", || {
+            let mut changed = Vec::new();
+            for node in NODES {
+                changed.extend(self.import(node, images)?);
+            }
+            Ok(changed)
         })
     }
 
-    /// The pods of a namespace that match a label selector, with their host processes.
-    ///
-    /// # Errors
-    /// When kubectl or the runtime fails.
-    pub fn pods(&self, namespace: &str, selector: &str) -> anyhow::Result<Vec<pod::Pod>> {
-        pod::list(self, namespace, selector)
-    }
-
-    /// What the API server has logged of writes and reviews, the oldest first.
-    ///
-    /// # Errors
-    /// When the log cannot be read.
-    pub fn audit(&self) -> anyhow::Result<Vec<audit::Event>> {
-        audit::read(&self.layout.audit_log())
-    }
-
-    /// Imports the built images into the nodes.
-    ///
-    /// # Errors
-    /// When an import fails.
-    pub fn load_images(&self) -> anyhow::Result<()> {
-        images::load(&self.layout)
-    }
-
-    /// Succeeds when every process runs and every node is Ready.
-    ///
-    /// # Errors
-    /// Saying what is not as it should be.
-    pub fn check(&self) -> anyhow::Result<()> {
-        let running: BTreeSet<String> = processes::recorded(&self.layout)
-            .into_iter()
-            .filter(|record| record.id.is_alive())
-            .map(|record| record.name)
-            .collect();
-        let dead: Vec<String> = expected_processes().into_iter().filter(|name| !running.contains(name)).collect();
-        if !dead.is_empty() {
-            bail!("not running: {}", dead.join(", "));
+    fn import(&self, node: &str, images: &[Image]) -> anyhow::Result<Vec<String>> {
+        let mut changed = Vec::new();
+        for image in images {
+            let file = image.name.replace(['/', ':'], "_");
+            let archive = self.state.join("images").join(format!("{file}.tar"));
+            let digest = images::write_archive(image, &archive)?;
+            let mark = self.state.join(node).join(format!("{file}.digest"));
+            if fs::read_to_string(&mark).is_ok_and(|held| held == digest) {
+                continue;
+            }
+            let socket = node::socket(&self.state, node);
+            let archive = archive.to_string_lossy().into_owned();
+            run("ctr", &["-a", &socket, "-n", "k8s.io", "images", "import", &archive])?;
+            fs::write(mark, digest)?;
+            changed.push(image.name.clone());
         }
-        let nodes = self.json(&["get", "nodes", "--request-timeout=5s"])?;
-        unready_nodes(&nodes).map_or(Ok(()), |names| Err(anyhow!("nodes not ready: {names}")))
+        Ok(changed)
     }
 
-    fn start(&self) -> anyhow::Result<()> {
-        let Self { layout, tools, _lock } = self;
-        for directory in [layout.logs(), layout.run()] {
-            std::fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
+    /// Id of a process of a pod, for its network namespace.
+    ///
+    /// # Errors
+    /// The pod has no process here.
+    pub fn pod_process(&self, uid: &str) -> anyhow::Result<i32> {
+        let needle = format!("pod{uid}");
+        for entry in fs::read_dir("/proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let groups = fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
+            if groups.contains(&needle) {
+                return Ok(pid);
+            }
         }
-        let _ = std::fs::remove_file(layout.audit_log());
-        host::prepare(layout)?;
-        pki::write(layout)?;
-        control_plane::start_api_server(layout, tools)?;
-        // The API server takes its time; the runtimes start meanwhile.
-        progress::step("start both container runtimes", || {
-            NODES.iter().try_for_each(|node| node::start_runtime(layout, node))
-        })?;
-        progress::step("API server ready", || {
-            wait::until("the API server", START, || {
-                Ok(match self.kubectl(&["get", "--raw", "/readyz"]) {
-                    Ok(_) => Look::Done(()),
-                    Err(error) => Look::NotYet(format!("{error:#}")),
-                })
-            })
-        })?;
-        control_plane::start_controllers(layout, tools)?;
-        NODES.iter().try_for_each(|node| node::start_kubelet(layout, tools, node))?;
-        self.apply(&control_plane::dns_objects())?;
-        progress::step("nodes ready", || {
-            self.wait_for("both nodes Ready", START, &["get", "nodes"], |nodes| {
-                unready_nodes(nodes).map_or(Ok(()), |names| Err(format!("not ready: {names}")))
-            })
-        })?;
-        // Pods are refused until the controller manager has made it.
-        let account = ["get", "serviceaccount", "default", "--namespace", "default"];
-        self.wait_for("the default ServiceAccount", START, &account, |_| Ok(())).map(drop)
+        bail!("no process of pod {uid} on this machine")
     }
 }
 
-fn expected_processes() -> Vec<String> {
-    let mut names: Vec<String> =
-        ["etcd", "apiserver", "controller-manager", "scheduler", "proxy", "coredns"].map(String::from).to_vec();
-    for node in NODES {
-        names.extend([format!("containerd-{}", node.name), format!("kubelet-{}", node.name)]);
+/// Whether an object has a condition with that status.
+///
+/// # Errors
+/// It has not; what it has is the error.
+pub fn condition(object: &Value, kind: &str, status: &str) -> Result<(), String> {
+    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = conditions.iter().find(|condition| condition["type"] == kind);
+    match found {
+        Some(found) if found["status"] == status => Ok(()),
+        Some(found) => Err(found.to_string()),
+        None => Err(format!("no condition {kind}")),
     }
-    names
 }
 
-/// The nodes that are missing or not Ready, joined, or nothing.
-fn unready_nodes(list: &Value) -> Option<String> {
-    let is_ready = |name: &str| {
-        list["items"].as_array().into_iter().flatten().any(|node| {
-            let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-            node["metadata"]["name"] == name
-                && conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
-        })
-    };
-    let names: Vec<&str> = NODES.iter().map(|node| node.name).filter(|name| !is_ready(name)).collect();
-    (!names.is_empty()).then(|| names.join(", "))
+fn base_images(state: &Path) -> anyhow::Result<Vec<Image>> {
+    let pause = state.join("images/pause");
+    let source = paths::tree().join("hack/pause.c");
+    let (from, to) = (source.to_string_lossy(), pause.to_string_lossy());
+    run("gcc", &["-static", "-Os", "-o", &to, &from])?;
+    let links = ["sh", "sleep", "wget", "nc", "cat", "ls", "ip", "httpd", "nslookup"];
+    Ok(vec![
+        Image {
+            name: "localhost/pause:1".into(),
+            entrypoint: vec!["/pause".into()],
+            files: vec![("/pause".into(), pause)],
+            links: Vec::new(),
+        },
+        Image {
+            name: "localhost/busybox:1".into(),
+            entrypoint: ["/bin/busybox", "sleep", "infinity"].map(String::from).into(),
+            files: vec![("/bin/busybox".into(), "/bin/busybox".into())],
+            links: links.map(|name| (format!("/bin/{name}"), "busybox".into())).into(),
+        },
+    ])
+}
+
+/// The machine's own address: the source of its default route.
+fn host_address() -> anyhow::Result<String> {
+    let addresses = run("hostname", &["-I"])?;
+    let first = addresses.split_whitespace().next();
+    first.map(String::from).context("this machine has no address besides loopback")
+}
+
+fn lock(state: &Path) -> anyhow::Result<Lock> {
+    fs::create_dir_all(state)?;
+    let path = state.join("lock");
+    let file =
+        fs::File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let owner = fs::read_to_string(&path).unwrap_or_default();
+        bail!("the cluster is being changed by {}; wait for it", owner.trim());
+    }
+    let owner = format!("process {} since {}", std::process::id(), jiff::Zoned::now());
+    fs::write(&path, owner)?;
+    Ok(Lock { _file: file })
+}
+
+/// Waits for a file, a socket most often.
+pub(crate) fn wait_for_path(path: &Path) -> anyhow::Result<()> {
+    wait_for(&path.display().to_string(), PATIENCE, || {
+        if path.exists() { Ok(()) } else { Err("it is not there".to_owned()) }
+    })
 }

@@ -1,134 +1,173 @@
-//! The images of the project and of the test workloads: built from static binaries, loaded into nodes.
-//!
-//! A node keeps the digest of each archive it has taken, so that an unchanged image costs nothing.
+//! OCI archives without a docker daemon: one static binary each, `FROM scratch`, the same bytes for
+//! the same content.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, bail};
+use flate2::{Compression, GzBuilder};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tar::{Builder, EntryType, Header};
 
-use crate::layout::{Layout, NODES, cache_dir, source_dir, target_dir};
-use crate::node::ctr;
-use crate::oci::{self, Entry, Image};
-use crate::{command, progress};
+use crate::{paths, step::step};
 
-/// The build target of the whole tree, as `.cargo/config.toml` sets it.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// What the busybox image calls by short names.
-const APPLETS: [&str; 12] =
-    ["sh", "cat", "echo", "httpd", "id", "ip", "ls", "nc", "nslookup", "sleep", "wget", "true"];
+/// An image's content.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Full name with tag.
+    pub name: String,
+    /// What it runs.
+    pub entrypoint: Vec<String>,
+    /// Path in the image to file on this machine.
+    pub files: Vec<(String, PathBuf)>,
+    /// Path in the image to target.
+    pub links: Vec<(String, String)>,
+}
 
-/// (package, binary) of each image `keelson.dev/<binary>:dev`.
+/// Binaries of ours that run in the cluster, with the package that makes each.
 const BINARIES: [(&str, &str); 4] = [
     ("keelson-operator", "keelson-operator"),
-    ("keelson-agent", "keelson-agent"),
     ("keelson-collector", "keelson-collector"),
-    ("keelson-integration-tests", "keelson-load"),
+    ("keelson-agent", "keelson-agent"),
+    ("keelson-load", "keelson-integration-tests"),
 ];
 
-/// Builds the named images, or all, into archives of the cache.
+/// Builds the binaries with the profile `ci` and gives their images.
 ///
 /// # Errors
-/// When a name is unknown, a build fails or an archive cannot be written.
-pub fn build(names: &[String]) -> anyhow::Result<()> {
-    if let Some(unknown) = names.iter().find(|name| BINARIES.iter().all(|(_, binary)| binary != name)) {
-        let known: Vec<&str> = BINARIES.iter().map(|(_, binary)| *binary).collect();
-        bail!("no image named {unknown}; there are {}", known.join(", "));
-    }
-    let wanted: Vec<_> =
-        BINARIES.iter().filter(|(_, binary)| names.is_empty() || names.iter().any(|name| name == binary)).collect();
-    let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--quiet", "--profile", "ci", "--target-dir"]).arg(target_dir()).current_dir(source_dir());
-    for (package, binary) in &wanted {
-        cargo.args(["--package", package, "--bin", binary]);
-    }
-    progress::step("cargo build --profile ci", || command::output(&mut cargo))?;
-    for (_, binary) in wanted {
-        let image = Image {
-            name: format!("keelson.dev/{binary}:dev"),
-            entrypoint: vec![format!("/bin/{binary}")],
-            entries: vec![
-                Entry::Program {
-                    at: format!("/bin/{binary}"),
-                    from: target_dir().join(TARGET).join("ci").join(binary),
-                },
-                Entry::Directory { at: "/tmp".into() },
-            ],
-        };
-        progress::step(&format!("image {}", image.name), || store(&image))?;
-    }
-    Ok(())
-}
-
-/// Imports every built image into both nodes; one whose digest a node has is skipped.
-///
-/// # Errors
-/// When an import fails.
-pub fn load(layout: &Layout) -> anyhow::Result<()> {
-    for node in NODES {
-        for (_, binary) in BINARIES {
-            let archive = archive(&format!("keelson.dev/{binary}:dev"));
-            if archive.exists() {
-                import(layout, node.name, &archive)?;
-            }
+/// They cannot be built.
+pub fn build() -> anyhow::Result<Vec<Image>> {
+    step("building the programs (profile ci)", || {
+        let mut command = Command::new("cargo");
+        command
+            .args(["build", "--quiet", "--locked", "--profile", "ci"])
+            .current_dir(paths::tree());
+        for (binary, package) in BINARIES {
+            command.args(["--package", package, "--bin", binary]);
         }
-    }
-    Ok(())
-}
-
-/// Imports the images that a node cannot do without: the sandbox's and busybox.
-///
-/// # Errors
-/// When busybox is missing or an import fails.
-pub fn load_base(layout: &Layout, node: &str) -> anyhow::Result<()> {
-    let busybox = Entry::Program { at: "/bin/busybox".into(), from: "/bin/busybox".into() };
-    let sleep = || ["/bin/busybox", "sleep", "infinity"].map(String::from).to_vec();
-    let mut entries = vec![busybox.clone()];
-    entries.extend(APPLETS.map(|applet| Entry::Link { at: format!("/bin/{applet}"), to: "busybox".into() }));
-    entries.push(Entry::Directory { at: "/tmp".into() });
-    let images = [
-        // A sandbox's first process only has to stay; the runtime kills it.
-        Image { name: "localhost/pause:1".into(), entrypoint: sleep(), entries: vec![busybox] },
-        Image { name: "localhost/busybox:1".into(), entrypoint: sleep(), entries },
-    ];
-    for image in images {
-        if !archive(&image.name).exists() {
-            store(&image)?;
+        let status = command.status().context("cannot run cargo")?;
+        if !status.success() {
+            bail!("cargo could not build the programs");
         }
-        import(layout, node, &archive(&image.name))?;
-    }
-    Ok(())
-}
-
-fn store(image: &Image) -> anyhow::Result<()> {
-    let archive = archive(&image.name);
-    std::fs::create_dir_all(archive.parent().unwrap_or(Path::new("/")))?;
-    let fresh = archive.with_extension(format!("{}.tar", std::process::id()));
-    let digest = oci::write(image, &fresh).with_context(|| format!("build image {}", image.name))?;
-    std::fs::write(digest_of(&archive), digest)?;
-    Ok(std::fs::rename(fresh, archive)?)
-}
-
-fn import(layout: &Layout, node: &str, archive: &Path) -> anyhow::Result<()> {
-    let taken = layout.node(node).join("images.json");
-    let mut digests: BTreeMap<PathBuf, String> =
-        std::fs::read(&taken).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-    let digest = std::fs::read_to_string(digest_of(archive))?;
-    if digests.get(archive) == Some(&digest) {
-        return Ok(());
-    }
-    progress::step(&format!("import {} into {node}", archive.display()), || {
-        ctr(layout, node, &["images", "import", &archive.display().to_string()])
+        Ok(())
     })?;
-    digests.insert(archive.to_path_buf(), digest);
-    Ok(std::fs::write(taken, serde_json::to_vec(&digests)?)?)
+    let directory = target().join("x86_64-unknown-linux-gnu/ci");
+    let image = |(binary, _): &(&str, &str)| Image {
+        name: format!("keelson.dev/{binary}:dev"),
+        entrypoint: vec![format!("/{binary}")],
+        files: vec![(format!("/{binary}"), directory.join(binary))],
+        links: Vec::new(),
+    };
+    Ok(BINARIES.iter().map(image).collect())
 }
 
-fn archive(image: &str) -> PathBuf {
-    cache_dir().join("images").join(format!("{}.tar", image.replace(['/', ':'], "_")))
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| paths::tree().join("target"), PathBuf::from)
 }
 
-fn digest_of(archive: &Path) -> PathBuf {
-    archive.with_extension("digest")
+/// Writes an image as an OCI archive and gives its digest.
+///
+/// # Errors
+/// A file cannot be read or the archive not written.
+pub fn write_archive(image: &Image, archive: &Path) -> anyhow::Result<String> {
+    let layer = layer(image)?;
+    let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::fast());
+    gzip.write_all(&layer)?;
+    let compressed = gzip.finish()?;
+    let config = serde_json::to_vec(&json!({
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Entrypoint": image.entrypoint, "Env": ["PATH=/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
+    }))?;
+    let manifest = serde_json::to_vec(&json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
+        "layers": [descriptor("application/vnd.oci.image.layer.v1.tar+gzip", &compressed)],
+    }))?;
+    let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
+    entry["annotations"] = json!({"io.containerd.image.name": image.name});
+    entry["platform"] = json!({"architecture": "amd64", "os": "linux"});
+    let index = serde_json::to_vec(&json!({"schemaVersion": 2, "manifests": [entry]}))?;
+    let mut builder = Builder::new(File::create(archive)?);
+    append(&mut builder, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644)?;
+    append(&mut builder, "index.json", &index, 0o644)?;
+    for blob in [&config, &manifest, &compressed] {
+        let name = digest(blob).replace(':', "/");
+        append(&mut builder, &format!("blobs/{name}"), blob, 0o644)?;
+    }
+    builder.finish()?;
+    Ok(digest(&manifest))
+}
+
+fn layer(image: &Image) -> anyhow::Result<Vec<u8>> {
+    let mut builder = Builder::new(Vec::new());
+    for (path, source) in &image.files {
+        let content =
+            fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
+        append(&mut builder, path.trim_start_matches('/'), &content, 0o755)?;
+    }
+    for (path, target) in &image.links {
+        let mut header = header(0, 0o777);
+        header.set_entry_type(EntryType::Symlink);
+        builder.append_link(&mut header, path.trim_start_matches('/'), target)?;
+    }
+    Ok(builder.into_inner()?)
+}
+
+fn append<W: Write>(
+    builder: &mut Builder<W>,
+    path: &str,
+    content: &[u8],
+    mode: u32,
+) -> anyhow::Result<()> {
+    let mut header = header(content.len() as u64, mode);
+    Ok(builder.append_data(&mut header, path, content)?)
+}
+
+fn header(size: u64, mode: u32) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_size(size);
+    header.set_mode(mode);
+    header.set_mtime(0);
+    header
+}
+
+fn descriptor(media_type: &str, blob: &[u8]) -> serde_json::Value {
+    json!({"mediaType": media_type, "digest": digest(blob), "size": blob.len()})
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_content_gives_the_same_digest() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a");
+        fs::write(&file, "program").unwrap();
+        let image = Image {
+            name: "keelson.dev/a:dev".into(),
+            entrypoint: vec!["/a".into()],
+            files: vec![("/a".into(), file.clone())],
+            links: vec![("/b".into(), "a".into())],
+        };
+        let archive = directory.path().join("a.tar");
+        let first = write_archive(&image, &archive).unwrap();
+        assert_eq!(write_archive(&image, &archive).unwrap(), first);
+        fs::write(&file, "other").unwrap();
+        assert_ne!(write_archive(&image, &archive).unwrap(), first);
+    }
 }

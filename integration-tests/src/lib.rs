@@ -1,28 +1,15 @@
-//! The harness: Keelson's own local Kubernetes, its images, and what tests ask of them.
+//! The local cluster, its images, and the harness of tests that need a kernel or a cluster.
 //!
-//! It is here, and not in a script, because `down` must be exact: what `up` makes is named in one
-//! place ([`layout`]) and [`cleanup`] removes it by that name, whoever died in between. The harness
-//! knows nothing of Keelson's domain; the demo and the tests bring that.
+//! Real parts only: etcd, API server, controller manager, scheduler, two kubelets with containerd,
+//! kube-proxy, CoreDNS, on this machine. One cluster a machine: ports and bridges are the host's.
 
-pub mod audit;
-pub mod cleanup;
+pub mod acceptance;
 pub mod cluster;
-pub mod command;
-pub mod control_plane;
-pub mod host;
+pub mod demo;
+pub mod guest;
 pub mod images;
-pub mod interrupt;
-pub mod layout;
-pub mod lock;
-pub mod node;
-pub mod oci;
-pub mod packages;
-pub mod pki;
-pub mod pod;
-pub mod processes;
-pub mod progress;
-pub mod toolcache;
-pub mod wait;
-
-pub use cluster::Cluster;
-pub use pod::Pod;
+pub mod kubectl;
+pub mod paths;
+pub mod process;
+pub mod step;
+pub mod tools;

@@ -1,2 +1,0 @@
-//! `keelson-load`: the traffic generator of the demo and the tests.
-fn main() {}

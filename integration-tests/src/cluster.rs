@@ -245,17 +245,30 @@ fn host_address() -> anyhow::Result<String> {
     first.map(String::from).context("this machine has no address besides loopback")
 }
 
+/// One for the machine, whatever the state directory: ports, cgroups and nft tables are shared.
+const LOCK: &str = "/run/lock/keelson-cluster.lock";
+
 fn lock(state: &Path) -> anyhow::Result<Lock> {
     fs::create_dir_all(state)?;
-    let path = state.join("lock");
+    fs::create_dir_all("/run/lock")?;
+    let path = Path::new(LOCK);
     let file =
-        fs::File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
+        fs::File::options().create(true).truncate(false).read(true).write(true).open(path)?;
+    let owner = fs::read_to_string(path).unwrap_or_default();
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        let owner = fs::read_to_string(&path).unwrap_or_default();
         bail!("the cluster is being changed by {}; wait for it", owner.trim());
     }
-    let owner = format!("process {} since {}", std::process::id(), jiff::Zoned::now());
-    fs::write(&path, owner)?;
+    // A cluster of another state directory that still runs is another's: never torn down.
+    let held_by = owner.split(" for ").nth(1).map(|other| PathBuf::from(other.trim()));
+    if let Some(other) = held_by.filter(|other| other != state)
+        && !process::marked(&other).is_empty()
+    {
+        let other = other.display();
+        bail!("this machine runs another cluster, with its state in {other}; take that down first");
+    }
+    let now = jiff::Zoned::now();
+    let owner = format!("process {} since {now} for {}", std::process::id(), state.display());
+    fs::write(path, owner)?;
     Ok(Lock { _file: file })
 }
 

@@ -16,6 +16,10 @@ use serde::{Deserialize, Serialize};
 const GRACE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Name of the mark in the environment of what was started: its value is the state directory. It
+/// finds processes whose record was lost, and the shims that inherit it.
+pub const MARK: &str = "KEELSON_CLUSTER_STATE";
+
 /// A process that was started, as recorded in the state directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Started {
@@ -38,6 +42,7 @@ pub fn start(state: &Path, name: &str, command: &[String]) -> anyhow::Result<Sta
     let child = Command::new("setsid")
         .args(command)
         .current_dir(state)
+        .env(MARK, state)
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)
         .stderr(output)
@@ -88,6 +93,21 @@ impl Started {
         let _ = fs::remove_file(state.join("run").join(format!("{}.json", self.name)));
         Ok(())
     }
+}
+
+/// Every process with the mark of that state directory, recorded or not.
+#[must_use]
+pub fn marked(state: &Path) -> Vec<Started> {
+    let mark = format!("{MARK}={}", state.display());
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter_map(|pid| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let is_marked = environment.split(|byte| *byte == 0).any(|word| word == mark.as_bytes());
+        let start_ticks = is_marked.then(|| start_ticks(pid)).flatten()?;
+        Some(Started { name: format!("process-{pid}"), pid, start_ticks })
+    })
+    .collect()
 }
 
 /// Field 22 of /proc/PID/stat; none for a process that is gone or only waits to be reaped.

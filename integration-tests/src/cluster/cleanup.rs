@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use super::{NODES, node};
-use crate::process::{Started, recorded, run};
+use crate::process::{Started, marked, recorded, run};
 
 /// Pods first, then the processes, then what they left.
 ///
@@ -22,6 +22,8 @@ pub fn down(state: &Path) -> anyhow::Result<()> {
     end(&|name| name == "apiserver")?;
     end(&|_| true)?;
     end_shims(state);
+    // What lost its record in a crash.
+    marked(state).iter().try_for_each(|process| process.end(state))?;
     unmount(state);
     remove_network();
     remove_cgroups();

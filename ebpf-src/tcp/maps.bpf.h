@@ -42,7 +42,8 @@ struct tcp_conn {
 	__u8 direction; /* 0: a listener's, as cloned into its children */
 	__u8 state; /* enum tcp_connection_flag */
 	__u8 out_of_scope;
-	__u8 pad[5];
+	__u8 closed_direction; /* what `direction` was before the close */
+	__u8 pad[4];
 };
 
 struct {

@@ -73,3 +73,23 @@ static __always_inline void series_range(__u64 *min, __u64 *max, __u64 value)
 	if (value > *max)
 		*max = value;
 }
+
+/*
+ * An abort (unread data, SO_LINGER of 0) closes first and resets after: the connection is over and its
+ * record out, the reset still belongs to its series. With state in a hash the direction is gone by then.
+ */
+static __always_inline int on_abort(struct sock *sk)
+{
+	struct tcp_conn *conn = conn_get(sk);
+	struct tcp_series_value *series;
+
+	if (!conn || conn->out_of_scope || !conn->closed_direction)
+		return 0;
+	conn->direction = conn->closed_direction;
+	series = series_get(sk, conn);
+	conn->direction = 0;
+	conn->closed_direction = 0;
+	if (series)
+		SERIES_ADD(series->resets_sent, 1);
+	return 0;
+}

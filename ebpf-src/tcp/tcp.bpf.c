@@ -249,6 +249,7 @@ static __always_inline int on_close(void *ctx, struct sock *sk, int before)
 		emit(ctx, sk, conn, TCP_EVENT_FAILED);
 	}
 	/* A socket may connect again after a failure, or listen. */
+	conn->closed_direction = conn->direction;
 	conn->direction = 0;
 	conn->established_ns = 0;
 	conn->state = 0;
@@ -345,6 +346,8 @@ static __always_inline int on_reset(struct sock *sk, bool sent)
 	/* These are no full sockets, and a listener has no peer. */
 	if (state == STATE_TIME_WAIT || state == STATE_NEW_SYN_RECV || state == STATE_LISTEN)
 		return 0;
+	if (state == STATE_CLOSE)
+		return sent ? on_abort(sk) : 0;
 	conn = conn_counting(sk, bpf_ktime_get_boot_ns());
 	if (!conn)
 		return 0;

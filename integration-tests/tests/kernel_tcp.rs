@@ -274,6 +274,26 @@ fn a_refused_connect_is_a_failure_with_its_errno_and_a_reset() {
 }
 
 #[test]
+fn an_abort_is_a_reset_sent_here_and_received_there() {
+    let _namespace = Namespace::enter("abort");
+    let mut probe = Probe::start();
+    let (listener, address) = listen();
+    let stream = TcpStream::connect(address).unwrap();
+    let (mut accepted, _) = listener.accept().unwrap();
+    accepted.write_all(b"never read").unwrap();
+    // Once the data is there, a close that leaves it unread is an abort.
+    stream.peek(&mut [0; 10]).unwrap();
+    drop(stream);
+    let resets = wait_for("a reset at both ends", WITHIN, || {
+        let sent = probe.counters(Direction::Outbound, address.port()).resets_sent;
+        let received = probe.counters(Direction::Inbound, address.port()).resets_received;
+        if received > 0 { Ok((sent, received)) } else { Err("none yet".to_owned()) }
+    })
+    .unwrap();
+    assert_eq!(resets, (1, 1));
+}
+
+#[test]
 fn every_record_that_the_kernel_numbered_arrives_or_is_counted_as_lost() {
     let _namespace = Namespace::enter("ledger");
     let mut probe = Probe::start();

@@ -95,9 +95,12 @@ fn unmount(state: &Path) {
 }
 
 fn remove_network() {
-    for line in run("ip", &["netns", "list"]).unwrap_or_default().lines() {
-        if let Some(name) = line.split(' ').next().filter(|name| name.starts_with("cni-")) {
+    for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if let Some(name) = name.to_str().filter(|name| name.starts_with("cni-")) {
             let _ = run("ip", &["netns", "del", name]);
+            // `ip` leaves the file of a namespace that was unmounted before.
+            let _ = fs::remove_file(entry.path());
         }
     }
     for index in 0..NODES.len() {

@@ -74,6 +74,12 @@ pub fn start(
 /// What pods and probes need of the host.
 fn prepare_host() -> anyhow::Result<()> {
     run("sysctl", &["-qw", "net.ipv4.ip_forward=1"])?;
+    if run("mountpoint", &["-q", "/run/netns"]).is_err() {
+        // The first `ip netns add` mounts the directory over itself: done later, it would hide the
+        // pods' namespaces that lie there by then, and nobody could remove them.
+        run("ip", &["netns", "add", "keelson-first"])?;
+        run("ip", &["netns", "del", "keelson-first"])?;
+    }
     for (kind, path) in [("bpf", "/sys/fs/bpf"), ("tracefs", "/sys/kernel/tracing")] {
         if run("mountpoint", &["-q", path]).is_err() {
             run("mount", &["-t", kind, kind, path])?;

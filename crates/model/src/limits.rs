@@ -113,3 +113,18 @@ pub const AGENT_STREAM_MESSAGES: usize = 4;
 
 /// Applications that the operator writes at once.
 pub const OPERATOR_RECONCILES: usize = 8;
+
+/// A file that `validate` reads; a larger one is refused before it is parsed.
+pub const VALIDATE_FILE_BYTES: usize = 64 * 1024 * 1024;
+
+/// Values, keys included, of one document that `validate` builds; aliases count expanded.
+pub const VALIDATE_DOCUMENT_NODES: usize = 2_000_000;
+
+/// Values that aliases may bring into one document: what the API server's YAML reader allows.
+pub const VALIDATE_ALIASED_NODES: usize = 400_000;
+
+/// Levels of nesting of a document, aliases expanded.
+pub const VALIDATE_DEPTH: usize = 200;
+
+/// Findings kept of one document; one more is counted, not kept.
+pub const VALIDATE_FINDINGS_PER_DOCUMENT: usize = 500;

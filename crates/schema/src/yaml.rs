@@ -1,0 +1,2 @@
+//! YAML as Kubernetes reads it, into trees with places.
+pub mod scalar;

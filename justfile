@@ -42,12 +42,16 @@ kernel: setup
 acceptance: setup
     cargo test --locked --profile ci --package keelson-integration-tests --test 'acceptance_*' -- --test-threads=1 --nocapture
 
+# Tests of the local cluster itself; as root; it is down when they end
+harness: setup
+    cargo test --locked --profile ci --package keelson-integration-tests --test 'cluster_*' -- --test-threads=1
+
 # What CI runs: every stage, with its time
 test:
     #!/usr/bin/env bash
     set -euo pipefail
     begin=$SECONDS
-    for stage in setup check unit kernel tools acceptance; do
+    for stage in setup check unit kernel tools acceptance harness; do
       echo "== $stage"
       from=$SECONDS
       "{{ just_executable() }}" "$stage"

@@ -22,6 +22,7 @@ use crate::{
 pub mod cleanup;
 pub mod config;
 pub mod control_plane;
+pub mod left;
 pub mod node;
 pub mod pki;
 
@@ -246,7 +247,7 @@ fn host_address() -> anyhow::Result<String> {
 }
 
 /// One for the machine, whatever the state directory: ports, cgroups and nft tables are shared.
-const LOCK: &str = "/run/lock/keelson-cluster.lock";
+pub const LOCK: &str = "/run/lock/keelson-cluster.lock";
 
 fn lock(state: &Path) -> anyhow::Result<Lock> {
     fs::create_dir_all(state)?;

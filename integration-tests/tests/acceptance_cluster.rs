@@ -10,8 +10,7 @@ use std::sync::OnceLock;
 
 use keelson_integration_tests::{
     acceptance::{Form, Outcome, bad_input, faults, installed, quiet, restart},
-    cluster::Cluster,
-    process::run,
+    cluster::{Cluster, left::left},
 };
 
 fn cluster() -> &'static Cluster {
@@ -49,20 +48,5 @@ fn line_7_bad_input_is_answered_with_the_remedy() {
 fn z_the_cluster_goes_down_and_leaves_nothing() {
     let state = cluster().state.clone();
     Cluster::down().unwrap();
-    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
-    assert!(!mounts.contains(&*state.to_string_lossy()), "{mounts}");
-    let links = run("ip", &["-br", "link"]).unwrap();
-    assert!(!links.contains("pods0") && !links.contains("pods1"), "{links}");
-    let namespaces = run("ip", &["netns", "list"]).unwrap();
-    assert!(!namespaces.contains("cni-"), "{namespaces}");
-    let tables = run("nft", &["list", "tables"]).unwrap();
-    assert!(!tables.contains("kube-proxy"), "{tables}");
-    for name in ["kubepods", "node-b"] {
-        let left = std::path::Path::new("/sys/fs/cgroup/unified").join(name);
-        assert!(!left.exists(), "{}", left.display());
-    }
-    let processes = run("ps", &["-eo", "args"]).unwrap();
-    let state = format!("{}/", state.display());
-    let ours: Vec<&str> = processes.lines().filter(|line| line.contains(&state)).collect();
-    assert!(ours.is_empty(), "{ours:?}");
+    assert_eq!(left(&state), Vec::<String>::new());
 }

@@ -1,15 +1,22 @@
 //! Ends a cluster from its state directory alone, however it came to stand as it does, and leaves
 //! no process, mount, network namespace, link, nft table or cgroup behind.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
-use super::{NODES, node};
-use crate::process::{Started, marked, recorded, run};
+use super::{NODES, left, node};
+use crate::process::{Started, marked, recorded, run, wait_for};
 
-/// Pods first, then the processes, then what they left.
+/// Roots of pods' cgroups, in every hierarchy: the first node's and the second's.
+pub(super) const CGROUP_ROOTS: [&str; 2] = ["kubepods", NODES[1]];
+/// Where CNI plugins keep what they answered; it cannot be set per containerd.
+const CNI_RESULTS: &str = "/var/lib/cni/results";
+/// A killed process's namespaces, mounts and cgroups go a moment after it.
+const GONE_WITHIN: Duration = Duration::from_secs(15);
+
+/// Pods first, then the processes, then what they left, until nothing is left.
 ///
 /// # Errors
-/// A process does not end.
+/// A process does not end, or something stays; it is named.
 pub fn down(state: &Path) -> anyhow::Result<()> {
     let started = recorded(state);
     let end = |wanted: &dyn Fn(&str) -> bool| -> anyhow::Result<()> {
@@ -24,9 +31,14 @@ pub fn down(state: &Path) -> anyhow::Result<()> {
     end_shims(state);
     // What lost its record in a crash.
     marked(state).iter().try_for_each(|process| process.end(state))?;
-    unmount(state);
-    remove_network();
-    remove_cgroups();
+    wait_for("the cluster's remains to go", GONE_WITHIN, || {
+        unmount(state);
+        remove_network();
+        remove_cgroups();
+        let left = left::left(state);
+        if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
+    })?;
+    remove_cni_results();
     // Credentials and data are of this cluster; logs and image archives may be of use.
     for name in NODES.iter().copied().chain(["etcd", "pki", "run"]) {
         let _ = fs::remove_dir_all(state.join(name));
@@ -54,19 +66,9 @@ fn end_containers(state: &Path, name: &str, started: &[Started]) {
     }
 }
 
-/// Shims outlive a containerd that was killed, and their containers with them: both are told by the
-/// state directory's name on the shim's command line.
+/// Of a containerd that was killed; their containers are their children.
 fn end_shims(state: &Path) {
-    let needle = state.join("node-").to_string_lossy().into_owned();
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    for pid in pids {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).into_owned();
-        if line.contains("containerd-shim") && line.contains(&needle) {
-            kill_tree(pid);
-        }
-    }
+    left::shims(state).into_iter().for_each(kill_tree);
 }
 
 fn kill_tree(pid: i32) {
@@ -81,39 +83,41 @@ fn kill_tree(pid: i32) {
 }
 
 fn unmount(state: &Path) {
-    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
-    let below = format!("{}/", state.display());
-    let mut paths: Vec<&str> = mounts
-        .lines()
-        .filter_map(|line| line.split(' ').nth(1))
-        .filter(|path| path.starts_with(&below))
-        .collect();
-    paths.sort_unstable();
-    for path in paths.into_iter().rev() {
-        let _ = run("umount", &["-l", path]);
+    for path in left::mounts(state).into_iter().rev() {
+        let _ = run("umount", &["-l", &path]);
     }
 }
 
 fn remove_network() {
-    for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        if let Some(name) = name.to_str().filter(|name| name.starts_with("cni-")) {
-            let _ = run("ip", &["netns", "del", name]);
-            // `ip` leaves the file of a namespace that was unmounted before.
-            let _ = fs::remove_file(entry.path());
-        }
+    for name in left::namespaces() {
+        let _ = run("ip", &["netns", "del", &name]);
+        // `ip` leaves the file of a namespace that was unmounted before.
+        let _ = fs::remove_file(Path::new("/run/netns").join(name));
     }
     for index in 0..NODES.len() {
-        let _ = run("ip", &["link", "del", &format!("pods{index}")]);
+        let _ = run("ip", &["link", "del", &node::bridge(index)]);
     }
     for family in ["ip", "ip6"] {
         let _ = run("nft", &["delete", "table", family, "kube-proxy"]);
     }
 }
 
+/// Of pods that were killed without the plugins being asked: both files of each pod of our nodes.
+fn remove_cni_results() {
+    for entry in fs::read_dir(CNI_RESULTS).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pod = NODES.iter().find_map(|node| name.strip_prefix(node)?.strip_prefix('-'));
+        if let Some(container) = pod.and_then(|pod| pod.strip_suffix("-eth0")) {
+            let loopback = format!("cni-loopback-{container}-lo");
+            let _ = fs::remove_file(Path::new(CNI_RESULTS).join(loopback));
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 fn remove_cgroups() {
     for hierarchy in fs::read_dir(node::CGROUPS).into_iter().flatten().flatten() {
-        for name in ["kubepods"].into_iter().chain(NODES) {
+        for name in CGROUP_ROOTS {
             remove_tree(&hierarchy.path().join(name));
         }
     }

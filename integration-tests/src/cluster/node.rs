@@ -29,6 +29,12 @@ pub fn pod_cidr(index: usize) -> String {
     PODS.replace(".0.0/16", &format!(".{index}.0/24"))
 }
 
+/// Name of the node's bridge.
+#[must_use]
+pub fn bridge(index: usize) -> String {
+    format!("pods{index}")
+}
+
 /// Starts containerd and then the kubelet.
 ///
 /// # Errors
@@ -106,10 +112,10 @@ fn make_cgroup_root(name: &str) -> anyhow::Result<()> {
 }
 
 fn cni(name: &str, index: usize, subnet: &str, directory: &Path) -> String {
-    let data = directory.join("ipam");
+    let (data, bridge) = (directory.join("ipam"), bridge(index));
     let data = data.display();
     format!(
-        r#"{{"cniVersion":"0.4.0","name":"{name}","plugins":[{{"type":"bridge","bridge":"pods{index}","isGateway":true,"ipMasq":false,"hairpinMode":true,"ipam":{{"type":"host-local","dataDir":"{data}","ranges":[[{{"subnet":"{subnet}"}}]],"routes":[{{"dst":"0.0.0.0/0"}}]}}}},{{"type":"portmap","capabilities":{{"portMappings":true}}}}]}}
+        r#"{{"cniVersion":"0.4.0","name":"{name}","plugins":[{{"type":"bridge","bridge":"{bridge}","isGateway":true,"ipMasq":false,"hairpinMode":true,"ipam":{{"type":"host-local","dataDir":"{data}","ranges":[[{{"subnet":"{subnet}"}}]],"routes":[{{"dst":"0.0.0.0/0"}}]}}}},{{"type":"portmap","capabilities":{{"portMappings":true}}}}]}}
 "#
     )
 }
@@ -160,6 +166,8 @@ podLogsDir: {directory}/pod-logs
 clusterDNS: [{DNS_ADDRESS}]
 clusterDomain: cluster.local
 failSwapOn: false
+# Chains in the host's own iptables, which a kubelet never takes away; kube-proxy needs none here.
+makeIPTablesUtilChains: false
 evictionHard: {{memory.available: 1Mi, nodefs.available: 1%, imagefs.available: 1%}}
 imageGCHighThresholdPercent: 100
 oomScoreAdj: 0

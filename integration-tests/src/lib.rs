@@ -11,5 +11,6 @@ pub mod images;
 pub mod kubectl;
 pub mod paths;
 pub mod process;
+pub mod retransmits;
 pub mod step;
 pub mod tools;

@@ -1,19 +1,20 @@
 //! The probe on this machine's kernel against what the sockets themselves say. As root; each test
 //! has a network namespace of its own, removed when it ends.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
-#![allow(unsafe_code, reason = "TCP_INFO has no safe form in the libraries used")]
 
 use std::{
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
-    os::fd::AsRawFd,
     sync::mpsc::{Receiver, sync_channel},
     thread,
     time::Duration,
 };
 
 use keelson_abi::Event;
-use keelson_integration_tests::process::{run, wait_for};
+use keelson_integration_tests::{
+    process::{run, wait_for},
+    retransmits::{self, Retransmits},
+};
 use keelson_model::{ConnectionRecord, Direction, KeepReasons, RecordKind, Remote, TcpCounters};
 use keelson_probes::{RawBatch, Reader, TcpProbe, TcpProbeConfig};
 use rustix::{
@@ -154,25 +155,6 @@ fn exchange(stream: &mut TcpStream, times: usize, size: usize) {
     }
 }
 
-/// `tcpi_total_retrans` and `tcpi_bytes_retrans`, by their offsets in linux/tcp.h.
-fn retransmitted(stream: &TcpStream) -> (u64, u64) {
-    let mut info = [0_u8; 256];
-    let mut length: libc::socklen_t = 256;
-    // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes.
-    let status = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    assert_eq!(status, 0);
-    let total = u32::from_ne_bytes(info[100..104].try_into().unwrap());
-    (total.into(), u64::from_ne_bytes(info[208..216].try_into().unwrap()))
-}
-
 #[test]
 fn connections_and_payload_bytes_are_counted_exactly_at_both_ends() {
     let namespace = Namespace::enter("exact");
@@ -223,7 +205,7 @@ fn retransmissions_are_those_that_the_socket_reports_before_it_closes() {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
     exchange(&mut stream, 400, 500);
-    let (segments, bytes) = retransmitted(&stream);
+    let Retransmits { segments, bytes } = retransmits::of(&stream).unwrap();
     stream.shutdown(Shutdown::Both).unwrap();
     drop(stream);
     server.join().unwrap();

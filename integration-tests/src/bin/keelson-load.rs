@@ -14,6 +14,7 @@ use std::{
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use keelson_integration_tests::retransmits;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -76,6 +77,9 @@ struct ClientArgs {
     /// Payload bytes of a request; one segment
     #[arg(long, default_value_t = 512)]
     size: usize,
+    /// Answered requests, over all connections, after which it ends by itself
+    #[arg(long)]
+    count: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -95,11 +99,21 @@ struct Log {
     broken: AtomicU64,
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
+    segments_retransmitted: AtomicU64,
+    bytes_retransmitted: AtomicU64,
 }
 
 impl Log {
     fn add(counter: &AtomicU64, by: u64) {
         counter.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// At the end of a connection, before its socket is closed.
+    fn close(&self, stream: &TcpStream) {
+        let retransmits = retransmits::of(stream).unwrap_or_default();
+        Self::add(&self.segments_retransmitted, retransmits.segments);
+        Self::add(&self.bytes_retransmitted, retransmits.bytes);
+        Self::add(&self.closed, 1);
     }
 
     fn print(&self) {
@@ -111,8 +125,37 @@ impl Log {
             "broken": read(&self.broken),
             "bytesSent": read(&self.bytes_sent),
             "bytesReceived": read(&self.bytes_received),
+            "segmentsRetransmitted": read(&self.segments_retransmitted),
+            "bytesRetransmitted": read(&self.bytes_retransmitted),
         });
         println!("{line}");
+    }
+}
+
+/// Requests that a client may still make; without a count there is no end of them.
+struct Budget(Option<AtomicU64>);
+
+impl Budget {
+    fn of(count: Option<u64>) -> Self {
+        Self(count.map(AtomicU64::new))
+    }
+
+    /// One request less, unless none is left.
+    fn take(&self) -> bool {
+        let less = |left: u64| left.checked_sub(1);
+        let Some(left) = &self.0 else { return true };
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// A request that was taken had no answer: another may be made in its place.
+    fn give_back(&self) {
+        if let Some(left) = &self.0 {
+            left.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.0.as_ref().is_some_and(|left| left.load(Ordering::Relaxed) == 0)
     }
 }
 
@@ -179,7 +222,7 @@ async fn answer(mut stream: TcpStream, log: &Log) {
             Log::add(&log.bytes_sent, message.len() as u64);
         }
     }
-    Log::add(&log.closed, 1);
+    log.close(&stream);
 }
 
 /// A message is its length, four bytes big-endian, and so many bytes with the length among them.
@@ -210,6 +253,7 @@ async fn drive(args: ClientArgs, log: &Arc<Log>) -> anyhow::Result<()> {
         "--rate and --connections must be 1 or more"
     );
     anyhow::ensure!((4..=LARGEST).contains(&args.size), "--size must lie in 4..={LARGEST}");
+    let budget = Arc::new(Budget::of(args.count));
     let mut known = HashSet::new();
     let mut tasks = JoinSet::new();
     let mut resolve = interval(RESOLVE_EVERY);
@@ -224,28 +268,43 @@ async fn drive(args: ClientArgs, log: &Arc<Log>) -> anyhow::Result<()> {
                     };
                     for _ in 0..workers {
                         let (args, log) = (args.clone(), Arc::clone(log));
-                        tasks.spawn(async move { work(address, &args, workers, &log).await });
+                        let budget = Arc::clone(&budget);
+                        tasks.spawn(async move {
+                            work(address, &args, workers, &budget, &log).await
+                        });
                     }
                 }
             }
             // A worker ends when its address is gone for good; it may come back.
-            Some(Ok(address)) = tasks.join_next() => { known.remove(&address); }
+            Some(Ok(address)) = tasks.join_next() => {
+                if budget.is_spent() && tasks.is_empty() {
+                    return Ok(());
+                }
+                known.remove(&address);
+            }
         }
     }
 }
 
-/// Connects again and again; gives up on an address that is not there any more.
-async fn work(address: SocketAddr, args: &ClientArgs, workers: u32, log: &Log) -> SocketAddr {
+/// Connects again and again until all requests are made; gives up on an address that is not there
+/// any more.
+async fn work(
+    address: SocketAddr,
+    args: &ClientArgs,
+    workers: u32,
+    budget: &Budget,
+    log: &Log,
+) -> SocketAddr {
     let mut wait = FIRST_WAIT;
     let every = Duration::from_secs(1) * workers / args.rate;
-    loop {
+    while !budget.is_spent() {
         match timeout(ANSWER_WITHIN, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
+            Ok(Ok(mut stream)) => {
                 Log::add(&log.opened, 1);
                 wait = FIRST_WAIT;
-                let ended = exchange(stream, args, every, log).await;
-                Log::add(&log.closed, 1);
-                if ended.is_err() {
+                let ended = exchange(&mut stream, args, every, budget, log).await;
+                log.close(&stream);
+                if ended.is_err() || stream.shutdown().await.is_err() {
                     Log::add(&log.broken, 1);
                 }
             }
@@ -259,6 +318,7 @@ async fn work(address: SocketAddr, args: &ClientArgs, workers: u32, log: &Log) -
             }
         }
     }
+    address
 }
 
 async fn is_still_there(address: SocketAddr, args: &ClientArgs) -> bool {
@@ -267,9 +327,10 @@ async fn is_still_there(address: SocketAddr, args: &ClientArgs) -> bool {
 }
 
 async fn exchange(
-    mut stream: TcpStream,
+    stream: &mut TcpStream,
     args: &ClientArgs,
     every: Duration,
+    budget: &Budget,
     log: &Log,
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
@@ -285,14 +346,25 @@ async fn exchange(
         Mode::Short => EXCHANGES,
         Mode::Keepalive => u32::MAX,
     };
-    while left > 0 {
+    while left > 0 && budget.take() {
         left -= 1;
         ticks.tick().await;
-        stream.write_all(&request).await?;
-        Log::add(&log.bytes_sent, request.len() as u64);
-        let read = timeout(ANSWER_WITHIN, read_message(&mut stream, &mut reply)).await;
-        read.map_err(|_| std::io::ErrorKind::TimedOut)??;
-        Log::add(&log.bytes_received, reply.len() as u64);
+        let answered = ask(stream, &request, &mut reply, log).await;
+        answered.inspect_err(|_| budget.give_back())?;
     }
-    stream.shutdown().await
+    Ok(())
+}
+
+async fn ask(
+    stream: &mut TcpStream,
+    request: &[u8],
+    reply: &mut Vec<u8>,
+    log: &Log,
+) -> std::io::Result<()> {
+    stream.write_all(request).await?;
+    Log::add(&log.bytes_sent, request.len() as u64);
+    let read = timeout(ANSWER_WITHIN, read_message(stream, reply)).await;
+    read.map_err(|_| std::io::ErrorKind::TimedOut)??;
+    Log::add(&log.bytes_received, reply.len() as u64);
+    Ok(())
 }

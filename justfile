@@ -2,14 +2,15 @@
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
-packages := "clang-19 libelf-dev zlib1g-dev pkg-config gcc make"
+# What a build needs, and what the tests on the kernel call.
+packages := "clang-19 libelf-dev zlib1g-dev pkg-config gcc make iproute2 nftables"
 dev := "cargo run --quiet --locked --profile ci --package keelson-integration-tests --bin keelson-dev --"
 
 [private]
 default:
     @just --list --unsorted
 
-# Installs the Debian packages that a build needs and that are missing
+# Installs the Debian packages that builds and kernel tests need and that are missing
 setup:
     #!/usr/bin/env bash
     set -euo pipefail

@@ -11,7 +11,7 @@ use keelson_model::{
 
 use crate::{
     enrich::{Local, Naming},
-    window::{ProbeLedger, RecordRow, SeriesId, SeriesRow, Window},
+    window::{RecordRow, SeriesId, SeriesRow, Window},
 };
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -50,8 +50,6 @@ pub struct Cut {
     pub window: WindowId,
     /// Clocks now.
     pub clock: ClockReading,
-    /// Accounts now.
-    pub ledgers: Vec<ProbeLedger>,
     /// What can be seen.
     pub coverage: Coverage,
 }
@@ -76,7 +74,8 @@ impl Aggregator {
         }
     }
 
-    /// Ends a window: `series` are all that the kernel holds, cumulative.
+    /// Ends a window: `series` are all that the kernel holds, cumulative. The caller adds the
+    /// accounts, which know then what the window took.
     pub fn cut(
         &mut self,
         cut: Cut,
@@ -92,14 +91,20 @@ impl Aggregator {
             .collect();
         let records = std::mem::take(&mut self.records);
         self.counts.delivered += records.len() as u64;
-        let Cut { window, clock, ledgers, coverage } = cut;
-        Window { id: window, clock, series, records, ledgers, coverage }
+        let Cut { window, clock, coverage } = cut;
+        Window { id: window, clock, series, records, ledgers: Vec::new(), coverage }
     }
 
     /// Records in hand.
     #[must_use]
     pub fn held(&self) -> u64 {
         (self.records.len() + self.pending.len()) as u64
+    }
+
+    /// Something waits for its name.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !(self.pending.is_empty() && self.waiting.is_empty())
     }
 
     /// Where records went.

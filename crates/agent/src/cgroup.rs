@@ -1,9 +1,12 @@
-//! Cgroup ids to pods: names of the kubelet's cgroup tree parsed, and an index fed by one walk at
-//! start and by the kernel's `cgroup_mkdir` and `cgroup_rmdir`.
+//! Cgroup ids to pods: names of the kubelet's cgroup tree parsed, and an index fed by a walk at
+//! start, by the kernel's `cgroup_mkdir` and `cgroup_rmdir`, and by another walk when one was lost.
 //!
 //! Pure: it reads no file system and no clock; `walk` does the first, the caller gives the second.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use keelson_model::{CgroupId, PodUid, UnixNanos, limits};
 
@@ -128,7 +131,7 @@ impl CgroupIndex {
             }
             (Some(owner), _) => Some(owner.clone()),
         };
-        if self.entries.len() >= self.capacity && !self.entries.contains_key(&id) {
+        if self.is_full() && !self.entries.contains_key(&id) {
             self.refused += 1;
             return;
         }
@@ -139,6 +142,15 @@ impl CgroupIndex {
     pub fn remove(&mut self, id: CgroupId, now: UnixNanos) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.removed.get_or_insert(now);
+        }
+    }
+
+    /// After a walk of the whole tree: what is not in `present` is gone.
+    pub fn retain(&mut self, present: &HashSet<CgroupId>, now: UnixNanos) {
+        for (id, entry) in &mut self.entries {
+            if !present.contains(id) {
+                entry.removed.get_or_insert(now);
+            }
         }
     }
 
@@ -163,6 +175,12 @@ impl CgroupIndex {
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// There is no room for another directory.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.entries.len() >= self.capacity
     }
 
     /// Directories held.

@@ -46,13 +46,14 @@ pub fn name(cgroup: CgroupId, cgroups: &CgroupIndex, pods: &PodIndex) -> Naming 
                 pod: Arc::clone(pod),
                 container: owner.container.clone(),
             }),
-            None if pods.refused() > 0 => Naming::Settled(Local::Unknown(UnknownReason::TableFull)),
+            None if pods.is_full() => Naming::Settled(Local::Unknown(UnknownReason::TableFull)),
             None => Naming::Pending(UnknownReason::PodNotSeen),
         },
         Lookup::NoPod => Naming::Settled(Local::Unknown(UnknownReason::HostProcess)),
-        Lookup::Missing if cgroups.refused() > 0 => {
+        Lookup::Missing if cgroups.is_full() => {
             Naming::Settled(Local::Unknown(UnknownReason::TableFull))
         }
-        Lookup::Missing => Naming::Pending(UnknownReason::HostProcess),
+        // Only what lies in our tree is counted, so that it is no process of the host.
+        Lookup::Missing => Naming::Pending(UnknownReason::NoCgroup),
     }
 }

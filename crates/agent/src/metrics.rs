@@ -16,6 +16,12 @@ pub struct Metrics {
     pub series: Gauge,
     /// Records that wait for the collector.
     pub held_records: Gauge,
+    /// Walks of the cgroup tree because a name was missing.
+    pub walks: Counter,
+    /// Records dropped because too many waited for the collector.
+    pub dropped_records: Counter,
+    /// Windows merged into their follower because too many waited.
+    pub merged_windows: Counter,
     /// 1 while a stream to the collector stands.
     pub connected: Gauge,
 }
@@ -31,6 +37,21 @@ impl Metrics {
             "held_records",
             "Records that wait for the collector",
             self.held_records.clone(),
+        );
+        registry.register(
+            "cgroup_walks",
+            "Walks of the cgroup tree because a name was missing",
+            self.walks.clone(),
+        );
+        registry.register(
+            "dropped_records",
+            "Records dropped because too many waited for the collector",
+            self.dropped_records.clone(),
+        );
+        registry.register(
+            "merged_windows",
+            "Windows merged into their follower because too many waited",
+            self.merged_windows.clone(),
         );
         registry.register(
             "collector_connected",

@@ -38,7 +38,7 @@ impl PodIndex {
         {
             return;
         }
-        if known.is_none() && self.entries.len() >= limits::AGENT_PODS {
+        if known.is_none() && self.is_full() {
             self.refused += 1;
             return;
         }
@@ -78,6 +78,12 @@ impl PodIndex {
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// There is no room for another pod.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.entries.len() >= limits::AGENT_PODS
     }
 
     /// Pods held, gone ones included.

@@ -50,11 +50,11 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
         ..TcpProbeConfig::default()
     };
     let kernel = start_source(&probe)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     // After the probe: a cgroup made meanwhile is an event, or found here, or both.
     let mut cgroups = CgroupIndex::default();
-    walk::fill(&mut cgroups, &tree)?;
+    walk::fill(&mut cgroups, &tree, UnixNanos(clock.unix_ns()))?;
 
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (metrics, readiness) = (Metrics::default(), Readiness::default());
     let mut registry = Registry::default();
     metrics.register(&mut registry);
@@ -66,6 +66,7 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
         source: kernel.source,
         events: kernel.events,
         cgroups,
+        tree,
         pods: pods.clone(),
         outbox,
         blind: kernel.blind,

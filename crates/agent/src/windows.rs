@@ -1,20 +1,27 @@
 //! The window loop: events as they come, a cut at each window's end, everything named, accounted
 //! and handed to the outbox. The thin shell around `aggregate`.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use keelson_abi::Event;
 use keelson_model::{
     ClockReading, Coverage, CoverageReason, LedgerCut, LossReason, UnixNanos, WindowId,
     coverage::Interval,
 };
-use keelson_runtime::{clock::Clock, shutdown::Shutdown};
+use keelson_runtime::{clock::Clock, logs, shutdown::Shutdown};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
     aggregate::{Aggregator, Cut},
-    cgroup::CgroupIndex,
+    cgroup::{
+        CgroupIndex,
+        walk::{self, PodTree},
+    },
     enrich,
     export::stream::SharedOutbox,
     metrics::Metrics,
@@ -37,6 +44,8 @@ pub struct Windows {
     pub events: Events,
     /// Cgroups of our tree.
     pub cgroups: CgroupIndex,
+    /// Where that tree lies.
+    pub tree: PodTree,
     /// Pods of this node.
     pub pods: SharedPods,
     /// Where windows go.
@@ -78,14 +87,14 @@ impl Windows {
                     self.take(events.unwrap_or_default(), &mut progress);
                 }
                 () = tokio::time::sleep(cut_in) => {
-                    let ended = WindowId(WindowId::containing(self.now()).0.saturating_sub(1));
+                    let ended = ended_window(self.now(), progress.last);
                     self.cut(ended, &mut progress);
-                    // The window now under way; a clock that went back repeats none.
-                    progress.last = progress.last.max(ended.next());
+                    progress.last = ended.next();
                 }
                 _ = seconds.tick() => self.housekeeping(),
                 () = shutdown.cancelled() => {
-                    self.cut(WindowId::containing(self.now()), &mut progress);
+                    self.cut(progress.last, &mut progress);
+                    self.outbox.close();
                     return Ok(());
                 }
             }
@@ -114,7 +123,9 @@ impl Windows {
     }
 
     fn cut(&mut self, window: WindowId, progress: &mut Progress) {
-        let ledger = self.ledger(progress);
+        if progress.aggregator.is_waiting() || self.cgroups.is_full() {
+            self.walk();
+        }
         let series = match self.source.series() {
             Ok(series) => series,
             Err(error) => {
@@ -125,17 +136,13 @@ impl Windows {
         let live: HashSet<SeriesId> =
             series.iter().map(|(key, value)| (*key, value.start)).collect();
         self.metrics.series.set(i64::try_from(series.len()).unwrap_or(i64::MAX));
-        let cut = Cut {
-            window,
-            clock: read_clocks(),
-            ledgers: vec![ProbeLedger { probe: "tcp".into(), cut: ledger }],
-            coverage: self.coverage(progress),
-        };
+        let cut = Cut { window, clock: read_clocks(), coverage: self.coverage(progress) };
         let cgroups = &self.cgroups;
-        let cut = self.pods.with(|pods| {
+        let mut cut = self.pods.with(|pods| {
             let name = |cgroup| enrich::name(cgroup, cgroups, pods);
             progress.aggregator.cut(cut, series, name)
         });
+        cut.ledgers = vec![ProbeLedger { probe: "tcp".into(), cut: self.ledger(progress) }];
         self.metrics.windows.inc();
         self.metrics.records.inc_by(cut.records.len() as u64);
         let mut outbox = self.outbox.lock();
@@ -145,7 +152,8 @@ impl Windows {
         self.outbox.ring();
     }
 
-    /// The account as it stands: what the agent handed on was read first, the kernel last.
+    /// The account as it stands, this window's records handed on: our counts stand still
+    /// meanwhile, the kernel's are read last.
     fn ledger(&self, progress: &Progress) -> LedgerCut {
         let (aggregated, held) = (progress.aggregator.counts(), progress.aggregator.held());
         let dropped = self.outbox.lock().counts().dropped_records;
@@ -156,9 +164,8 @@ impl Windows {
                 return LedgerCut::default();
             }
         };
-        // The records of this window are handed on with it.
-        cut.delivered =
-            (aggregated.delivered + held + progress.other_events).saturating_sub(dropped);
+        cut.delivered = (aggregated.delivered + progress.other_events).saturating_sub(dropped);
+        cut.held = cut.held.saturating_add(held);
         for (reason, count) in
             [(LossReason::PendingFull, aggregated.pending_full), (LossReason::QueueFull, dropped)]
         {
@@ -170,6 +177,15 @@ impl Windows {
         let between = cut.imbalance();
         cut.held = cut.held.saturating_add(u64::try_from(between).unwrap_or(0));
         cut
+    }
+
+    /// A `cgroup_mkdir` may have been lost: looks for itself.
+    fn walk(&mut self) {
+        self.metrics.walks.inc();
+        let now = self.now();
+        if let Err(error) = walk::fill(&mut self.cgroups, &self.tree, now) {
+            tracing::warn!(error = logs::chain(&error), "cannot walk the cgroup tree");
+        }
     }
 
     fn coverage(&self, progress: &mut Progress) -> Coverage {
@@ -195,8 +211,13 @@ impl Windows {
         let now = self.now();
         self.cgroups.expire(now);
         self.pods.with(|pods| pods.expire(now));
-        let held = self.outbox.lock().held_records();
+        let (held, counts) = {
+            let outbox = self.outbox.lock();
+            (outbox.held_records(), outbox.counts())
+        };
         self.metrics.held_records.set(i64::try_from(held).unwrap_or(i64::MAX));
+        self.metrics.dropped_records.inner().store(counts.dropped_records, Ordering::Relaxed);
+        self.metrics.merged_windows.inner().store(counts.merged_windows, Ordering::Relaxed);
         if let Err(error) = self.source.note_alive() {
             tracing::warn!(error = format!("{error:#}"), "cannot note that the agent runs");
         }
@@ -213,6 +234,12 @@ impl Windows {
     fn now(&self) -> UnixNanos {
         UnixNanos(self.clock.unix_ns())
     }
+}
+
+/// The window that a cut at `now` ends while `under_way` is the one that was to end: windows that
+/// went by without a cut are part of it, and a clock that went back repeats none.
+fn ended_window(now: UnixNanos, under_way: WindowId) -> WindowId {
+    WindowId(WindowId::containing(now).0.saturating_sub(1)).max(under_way)
 }
 
 /// The wall clock between two readings of the boot clock.
@@ -234,4 +261,17 @@ pub fn read_clocks() -> ClockReading {
 fn nanos(time: rustix::time::Timespec) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_ends_each_window_once_whatever_the_clock_does() {
+        let at = |id: u64| UnixNanos(WindowId(id).start().0 + 1);
+        assert_eq!(ended_window(at(101), WindowId(100)), WindowId(100));
+        assert_eq!(ended_window(at(105), WindowId(100)), WindowId(104), "four were slept over");
+        assert_eq!(ended_window(at(7), WindowId(100)), WindowId(100), "the clock went back");
+    }
 }

@@ -74,7 +74,7 @@ pub enum UnknownReason {
     HostProcess,
     /// The pod was not seen at the API server within the bound.
     PodNotSeen,
-    /// The socket had no cgroup that could be read.
+    /// The socket had no cgroup that could be read, or one that was never found in the tree.
     NoCgroup,
     /// A table was full.
     TableFull,

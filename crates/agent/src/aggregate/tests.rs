@@ -53,7 +53,6 @@ fn cut(second: u64) -> Cut {
     Cut {
         window: WindowId::containing(unix),
         clock: ClockReading { unix, ..Default::default() },
-        ledgers: vec![],
         coverage: Coverage::default(),
     }
 }

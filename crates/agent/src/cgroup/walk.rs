@@ -1,15 +1,16 @@
-//! Reads the cgroup v2 tree once: where it is mounted, which kubelet's pods are ours, what is there.
+//! Reads the cgroup v2 tree: where it is mounted, which kubelet's pods are ours, what is there.
 //!
 //! Hybrid hosts have the v2 tree at `unified` below the v1 controllers. Several nodes may share a
 //! kernel: the tree that holds our own pod is ours.
 
 use std::{
+    collections::HashSet,
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use keelson_model::{CgroupId, PodUid, limits};
+use keelson_model::{CgroupId, PodUid, UnixNanos, limits};
 
 use super::{CgroupIndex, Part, parse_name};
 
@@ -89,12 +90,13 @@ pub fn find_pod_tree(mount: &Path, own: &PodUid) -> Result<PodTree, WalkError> {
     })
 }
 
-/// Puts the whole tree into the index.
+/// Puts the whole tree into the index; what the index holds beside it is gone at `now`.
 ///
 /// # Errors
 /// Its root cannot be read; directories that vanish meanwhile are left out.
-pub fn fill(index: &mut CgroupIndex, tree: &PodTree) -> Result<(), WalkError> {
+pub fn fill(index: &mut CgroupIndex, tree: &PodTree, now: UnixNanos) -> Result<(), WalkError> {
     index.add_root(tree.id);
+    let mut present = HashSet::from([tree.id]);
     let mut open = vec![(tree.path.clone(), tree.id)];
     let mut is_root = true;
     while let Some((path, id)) = open.pop() {
@@ -107,9 +109,11 @@ pub fn fill(index: &mut CgroupIndex, tree: &PodTree) -> Result<(), WalkError> {
         for (child, name) in children {
             let Ok(child_id) = id_of(&child) else { continue };
             index.add(child_id, id, &name);
+            present.insert(child_id);
             open.push((child, child_id));
         }
     }
+    index.retain(&present, now);
     Ok(())
 }
 
@@ -166,6 +170,7 @@ fn id_of(path: &Path) -> Result<CgroupId, WalkError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup::Lookup;
 
     const UID: &str = "0a1b2c3d-0000-4000-8000-123456789abc";
     const OTHER: &str = "ffffffff-0000-4000-8000-123456789abc";
@@ -188,8 +193,28 @@ mod tests {
         assert_eq!(found.path, mount.join("node-b/kubepods"));
         assert_eq!(found.level, 2);
         let mut index = CgroupIndex::default();
-        fill(&mut index, &found).unwrap();
+        fill(&mut index, &found, UnixNanos(0)).unwrap();
         assert_eq!(index.len(), 4, "root, class, pod and what is below it");
+    }
+
+    #[test]
+    fn a_second_walk_finds_what_was_made_and_what_went_unheard() {
+        let dir = tree();
+        let mount = find_mount(dir.path()).unwrap();
+        let found = find_pod_tree(&mount, &UID.into()).unwrap();
+        let mut index = CgroupIndex::default();
+        fill(&mut index, &found, UnixNanos(0)).unwrap();
+        let pod = mount.join(format!("node-b/kubepods/burstable/pod{UID}"));
+        fs::remove_dir(pod.join("x")).unwrap();
+        let made = pod.join("y");
+        fs::create_dir(&made).unwrap();
+        let made = id_of(&made).unwrap();
+        let lost = index.len();
+        assert!(matches!(index.lookup(made), Lookup::Missing | Lookup::Owned(_)));
+        fill(&mut index, &found, UnixNanos(1)).unwrap();
+        assert!(matches!(index.lookup(made), Lookup::Owned(_)));
+        index.expire(UnixNanos(1 + limits::AGENT_KEEP_REMOVED_SECONDS * 1_000_000_000));
+        assert_eq!(index.len(), lost, "the one removed is forgotten");
     }
 
     #[test]

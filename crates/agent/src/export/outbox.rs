@@ -73,7 +73,14 @@ impl Outbox {
     }
 
     /// A stream begins, and the collector holds all messages up to `held`: gives the baseline.
+    ///
+    /// A number beyond ours is of a process before us in the same pod, whose container was
+    /// restarted: ours go on after it, else the collector takes them for repeats.
     pub fn reconnect(&mut self, held: u64) -> Vec<Part> {
+        if held > self.last_number {
+            self.queue.iter_mut().for_each(|queued| queued.numbers = None);
+            (self.last_number, self.acknowledged) = (held, held);
+        }
         self.acknowledge(held);
         self.sent = self.acknowledged;
         let Some(frame) = &self.baseline_frame else { return Vec::new() };

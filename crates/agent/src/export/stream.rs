@@ -3,7 +3,10 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -40,6 +43,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const FLUSH: Duration = Duration::from_secs(5);
 /// A stream ends so long before its token does.
 const BEFORE_EXPIRY_NS: u64 = 60_000_000_000;
+/// A window's messages are a handful and come every five seconds: none gets here in this
+/// universe's time, and numbers after it do not overflow.
+const HIGHEST_NUMBER: u64 = u64::MAX / 2;
 /// Where the token does not say when it expires.
 const LONGEST_STREAM: Duration = Duration::from_secs(600);
 
@@ -48,6 +54,7 @@ const LONGEST_STREAM: Duration = Duration::from_secs(600);
 pub struct SharedOutbox {
     outbox: Mutex<Outbox>,
     bell: Notify,
+    is_closed: AtomicBool,
 }
 
 /// How the collector is reached, and who we are.
@@ -92,6 +99,9 @@ pub enum StreamError {
     /// It said nothing, or something else.
     #[error("the collector did not say welcome")]
     NoWelcome,
+    /// It claims to hold a message that no process can have sent.
+    #[error("the collector claims to hold batch {0}, which no agent can have sent")]
+    Number(u64),
     /// The connection was closed.
     #[error("the stream was closed")]
     Closed,
@@ -114,6 +124,17 @@ impl SharedOutbox {
     /// Something new lies in it.
     pub fn ring(&self) {
         self.bell.notify_one();
+    }
+
+    /// The last window lies in it.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Nothing waits, and nothing will come.
+    fn is_done(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire) && self.lock().is_empty()
     }
 }
 
@@ -165,7 +186,7 @@ impl Exporter {
             self.send_due(&mut open).await?;
             if shutdown.is_cancelled() {
                 let until = *flush_until.get_or_insert_with(|| Instant::now() + FLUSH);
-                if self.outbox.lock().is_empty() || Instant::now() >= until {
+                if self.outbox.is_done() || Instant::now() >= until {
                     return Ok(());
                 }
             }
@@ -205,6 +226,9 @@ impl Exporter {
         };
         let version = welcome.collector_version;
         tracing::info!(version, last_batch = welcome.last_batch, "streaming to the collector");
+        if welcome.last_batch > HIGHEST_NUMBER {
+            return Err(StreamError::Number(welcome.last_batch));
+        }
         let baseline = self.outbox.lock().reconnect(welcome.last_batch);
         send_parts(&sink, &baseline).await?;
         let until = Instant::now() + self.stream_time(&token);

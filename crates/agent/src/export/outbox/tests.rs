@@ -61,11 +61,23 @@ fn what_the_collector_already_holds_is_not_sent_again() {
 }
 
 #[test]
-fn a_fresh_agent_has_no_baseline() {
+fn a_process_restarted_in_its_pod_goes_on_after_the_numbers_of_the_one_before() {
     let mut outbox = Outbox::default();
     outbox.push(window(1, vec![row(1, 1)]));
-    assert_eq!(outbox.reconnect(40), vec![], "the number was another agent's");
+    assert_eq!(outbox.reconnect(40), vec![], "nothing of ours is acknowledged");
+    assert_eq!(numbers(&outbox.next(9)), [41]);
+    outbox.acknowledge(41);
+    assert!(outbox.is_empty());
+}
+
+#[test]
+fn messages_under_way_are_numbered_anew_for_a_collector_that_knew_the_process_before() {
+    let mut outbox = Outbox::default();
+    outbox.push(window(1, vec![row(1, 1)]));
+    assert_eq!(outbox.reconnect(0), vec![]);
     assert_eq!(numbers(&outbox.next(9)), [1]);
+    outbox.reconnect(40);
+    assert_eq!(numbers(&outbox.next(9)), [41]);
 }
 
 #[test]

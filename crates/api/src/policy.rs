@@ -11,7 +11,7 @@ pub struct HealthPolicySpec {
     /// from 5% to 2%.
     #[serde(default = "default_signals")]
     #[schemars(
-        length(max = 8),
+        length(min = 1, max = 8),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["signal"])
     )]
     pub signals: Vec<SignalRule>,

@@ -224,6 +224,12 @@ fn check_policy(policy: &HealthPolicySpec, errors: &mut Errors) -> Option<Policy
     if freshness.is_some_and(|freshness| freshness < Duration::from_secs(2 * WINDOW_SECONDS)) {
         errors.add(format!("{PATH}.freshness"), "is shorter than two windows; use 10s or more");
     }
+    if policy.signals.is_empty() {
+        errors.add(
+            format!("{PATH}.signals"),
+            "names no signal, so nothing would be judged; leave it out for the defaults",
+        );
+    }
     let mut rules: Vec<Rule> = Vec::new();
     for (index, rule) in policy.signals.iter().enumerate() {
         let path = format!("{PATH}.signals[{index}]");

@@ -78,6 +78,12 @@ pub const NAME_TEXT_BYTES: usize = 256;
 /// Evidence windows the operator keeps an Application.
 pub const OPERATOR_WINDOWS: usize = 24;
 
+/// Flows of one evidence window that the operator takes: every series of four full kernels.
+pub const OPERATOR_WINDOW_FLOWS: usize = 4 * KERNEL_SERIES as usize;
+
+/// How far the end of an evidence window may lie from the operator's clock, either way, in seconds.
+pub const OPERATOR_EVIDENCE_SKEW_SECONDS: u64 = 30;
+
 /// Cgroups an agent knows: 110 pods of a few containers each, many times over.
 pub const AGENT_CGROUPS: usize = 16_384;
 

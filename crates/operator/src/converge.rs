@@ -116,7 +116,7 @@ fn stalled(reason: ConvergeReason, message: &str) -> Converged {
 
 fn wanted(kind: ConditionType, status: bool, reason: ConvergeReason, message: &str) -> Wanted {
     let status = if status { "True" } else { "False" };
-    Wanted { kind, status, reason: reason.as_str(), message: message.to_owned() }
+    Wanted::new(kind, status, reason.as_str(), message.to_owned())
 }
 
 /// Whether what stands in the status differs in more than time.
@@ -208,6 +208,23 @@ mod tests {
                 .collect(),
             workload: converged.workload.clone(),
             health: None,
+        };
+        assert!(!must_write(&converged, Some(&status), Some(1)));
+        assert!(must_write(&converged, Some(&status), Some(2)));
+    }
+
+    #[test]
+    fn what_was_written_does_not_differ_however_long_its_message() {
+        let error = FieldError { path: "spec".into(), message: "é".repeat(4_000) };
+        let converged = invalid(&[error]);
+        let condition = |wanted: &Wanted| {
+            crate::status::condition(wanted.clone(), None, Some(1), jiff::Timestamp::UNIX_EPOCH)
+        };
+        let status = ApplicationStatus {
+            observed_generation: Some(1),
+            phase: Some(converged.phase.into()),
+            conditions: converged.conditions.iter().map(condition).collect(),
+            ..Default::default()
         };
         assert!(!must_write(&converged, Some(&status), Some(1)));
         assert!(must_write(&converged, Some(&status), Some(2)));

@@ -13,6 +13,7 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use keelson_api::{
     Application, ApplicationStatus,
+    application::HealthStatus,
     conditions::{ConditionType, HealthReason},
     validate::{FieldError, ValidatedApplication, validate},
 };
@@ -30,10 +31,7 @@ use crate::{
     caches::{Caches, PodIndex},
     converge::{self, Converged},
     evidence::stream::SharedEvidence,
-    judge::{
-        hysteresis::{Hysteresis, Verdict},
-        verdict::Judgement,
-    },
+    judge::verdict::Judgement,
     metrics::Metrics,
     status::{self, Wanted},
 };
@@ -177,14 +175,19 @@ impl Engine {
         let generation = application.metadata.generation;
 
         let converged = self.converge(&valid, &namespace, status);
-        if converge::must_write(&converged, status, generation) {
-            let patch = converge_patch(&converged, status, generation, now);
-            self.write(application, CONVERGE, patch, memory).await?;
-        }
+        // Neither writer waits for the other: a conflict of one keeps no verdict back.
+        let converge_written = match converge::must_write(&converged, status, generation) {
+            true => {
+                let patch = converge_patch(&converged, status, generation, now);
+                self.write(application, CONVERGE, patch, memory).await
+            }
+            false => Ok(()),
+        };
 
         let is_there = converged.workload.is_some();
-        let (wanted, health) =
-            self.judge(valid.ok().filter(|_| is_there), &namespace, memory, index);
+        let valid = valid.ok().filter(|_| is_there);
+        let held = status.and_then(|status| status.health.as_ref());
+        let (wanted, health) = self.judge(valid, &namespace, memory, index, held);
         if status::must_write_health(&wanted, &health, status, generation, now) {
             let held = status::held(status, ConditionType::KernelHealthy);
             let is_change = held.is_none_or(|held| held.status != wanted.status);
@@ -195,7 +198,7 @@ impl Engine {
                 self.publish(application, &wanted).await;
             }
         }
-        Ok(())
+        converge_written
     }
 
     fn converge(
@@ -219,12 +222,12 @@ impl Engine {
         namespace: &str,
         memory: &mut Memory,
         index: &PodIndex,
-    ) -> (Wanted, keelson_api::application::HealthStatus) {
+        held: Option<&HealthStatus>,
+    ) -> (Wanted, HealthStatus) {
         let judgement = &mut memory.judgement;
         let Some(valid) = valid else {
-            let verdict = Verdict::Unknown(HealthReason::NotJudged);
-            judgement.hysteresis = Hysteresis::seeded(verdict);
-            return status::health(judgement, &index.directory);
+            judgement.restart(HealthReason::NotJudged);
+            return status::health(judgement, &index.directory, held);
         };
         let key = (namespace.to_owned(), valid.kind.as_str().to_owned(), valid.name);
         let none = BTreeSet::new();
@@ -232,13 +235,13 @@ impl Engine {
         let cache = self.evidence.lock();
         let windows = cache.after(judgement.last);
         judgement.read(windows, pods, &index.directory, &valid.policy);
-        let age_ns =
-            self.clock.unix_ns().saturating_sub(cache.received().0.max(self.metrics.began_ns()));
+        let newest = cache.newest().map_or(0, |window| window.end().0);
         drop(cache);
+        let age_ns = self.clock.unix_ns().saturating_sub(newest.max(self.metrics.began_ns()));
         if u128::from(age_ns) > valid.policy.freshness.as_nanos() {
-            judgement.hysteresis.stale();
+            judgement.restart(HealthReason::Stale);
         }
-        status::health(judgement, &index.directory)
+        status::health(judgement, &index.directory, held)
     }
 
     async fn write(
@@ -290,9 +293,9 @@ impl Engine {
 }
 
 fn seed(application: &Application) -> Memory {
-    let verdict = status::stored_verdict(application.status.as_ref());
-    let hysteresis = verdict.map_or_else(Hysteresis::default, Hysteresis::seeded);
-    Memory { judgement: Judgement { hysteresis, ..Judgement::default() }, ..Memory::default() }
+    let stored = status::stored(application.status.as_ref());
+    let judgement = stored.map_or_else(Judgement::default, Judgement::seeded);
+    Memory { judgement, ..Memory::default() }
 }
 
 /// The newer of the cache's object and our last write. Resource versions are compared as numbers,

@@ -9,6 +9,7 @@ use std::{
 use keelson_model::{
     Direction, Endpoint, Flow, NodeName, PodUid, TcpCounters, UnixNanos, WindowId, limits,
 };
+use prometheus_client::encoding::EncodeLabelValue;
 
 pub mod stream;
 
@@ -49,7 +50,26 @@ pub struct WindowEvidence {
 #[derive(Clone, Debug, Default)]
 pub struct EvidenceCache {
     windows: VecDeque<WindowEvidence>,
-    received: UnixNanos,
+}
+
+/// Why a window is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "the names are the label values")]
+pub enum Refusal {
+    /// It says nothing of now: a collector plays back what it holds.
+    #[error("it is older than {} s", limits::OPERATOR_EVIDENCE_SKEW_SECONDS)]
+    old,
+    /// A judge would wait for time to come to it.
+    #[error(
+        "it lies in the future: do the clocks of the collector's and the operator's node agree?"
+    )]
+    future,
+    /// It was taken before, or a later one was.
+    #[error("it or a later one was taken already")]
+    repeated,
+    /// More flows than one window may hold.
+    #[error("it has more than {} flows", limits::OPERATOR_WINDOW_FLOWS)]
+    too_many_flows,
 }
 
 // === impl Party ===
@@ -104,20 +124,28 @@ impl WindowEvidence {
 // === impl EvidenceCache ===
 
 impl EvidenceCache {
-    /// Takes a closed window, with late flows of earlier ones.
+    /// Takes a closed window, whole, with late flows of earlier ones.
+    ///
+    /// # Errors
+    /// It is not about now, or was taken before.
     pub fn push(
         &mut self,
         id: WindowId,
         nodes: BTreeMap<NodeName, Seen>,
         flows: &[Flow],
         now: UnixNanos,
-    ) {
-        self.received = now;
-        let position = self.windows.iter().position(|window| window.id == id);
-        match position.and_then(|position| self.windows.get_mut(position)) {
-            Some(window) => window.nodes.extend(nodes),
-            None => self.windows.push_back(WindowEvidence { id, nodes, ..Default::default() }),
+    ) -> Result<(), Refusal> {
+        let skew_ns = limits::OPERATOR_EVIDENCE_SKEW_SECONDS * 1_000_000_000;
+        if id.end().0.saturating_add(skew_ns) < now.0 {
+            return Err(Refusal::old);
         }
+        if id.end().0 > now.0.saturating_add(skew_ns) {
+            return Err(Refusal::future);
+        }
+        if self.newest().is_some_and(|newest| id <= newest) {
+            return Err(Refusal::repeated);
+        }
+        self.windows.push_back(WindowEvidence { id, nodes, ..Default::default() });
         for flow in flows {
             if let Some(window) = self.windows.iter_mut().find(|held| held.id == flow.window) {
                 window.add(flow);
@@ -126,6 +154,7 @@ impl EvidenceCache {
         while self.windows.len() > limits::OPERATOR_WINDOWS {
             self.windows.pop_front();
         }
+        Ok(())
     }
 
     /// Windows after `last`, oldest first.
@@ -133,9 +162,34 @@ impl EvidenceCache {
         self.windows.iter().filter(move |window| window.id > last)
     }
 
-    /// When a window came last, by our clock; zero: never.
+    /// The newest window that was taken.
     #[must_use]
-    pub fn received(&self) -> UnixNanos {
-        self.received
+    pub fn newest(&self) -> Option<WindowId> {
+        self.windows.back().map(|window| window.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(cache: &mut EvidenceCache, id: u64, second: u64) -> Result<(), Refusal> {
+        cache.push(WindowId(id), BTreeMap::new(), &[], UnixNanos(second * 1_000_000_000))
+    }
+
+    #[test]
+    fn only_windows_about_now_are_taken_each_once_and_in_order() {
+        let mut cache = EvidenceCache::default();
+        // Window 100 ends at second 505.
+        assert_eq!(push(&mut cache, 100, 536), Err(Refusal::old));
+        assert_eq!(push(&mut cache, 100, 474), Err(Refusal::future));
+        assert_eq!(push(&mut cache, 100, 505), Ok(()));
+        assert_eq!(push(&mut cache, 100, 506), Err(Refusal::repeated));
+        assert_eq!(push(&mut cache, 99, 506), Err(Refusal::repeated));
+        for id in 101..200 {
+            assert_eq!(push(&mut cache, id, (id + 1) * 5), Ok(()));
+        }
+        assert_eq!(cache.after(WindowId(0)).count(), limits::OPERATOR_WINDOWS);
+        assert_eq!(cache.newest(), Some(WindowId(199)));
     }
 }

@@ -1,9 +1,19 @@
 //! What the operator counts of itself.
 
 use prometheus_client::{
-    metrics::{counter::Counter, gauge::Gauge},
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
+
+use crate::evidence::Refusal;
+
+/// One label: why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByReason {
+    /// The reason.
+    pub reason: Refusal,
+}
 
 /// The operator's metrics; clones share their values.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +26,8 @@ pub struct Metrics {
     pub writes: Counter,
     /// Applications that could not be read.
     pub undecodable: Counter,
+    /// Windows of evidence that were not taken.
+    pub evidence_refused: Family<ByReason, Counter>,
     /// Applications known.
     pub applications: Gauge,
     /// 1 when the caches have their first lists.
@@ -36,6 +48,11 @@ impl Metrics {
         self.began_ns
     }
 
+    /// Counts a window that was not taken.
+    pub fn refused(&self, reason: Refusal) {
+        self.evidence_refused.get_or_create(&ByReason { reason }).inc();
+    }
+
     /// Registers all.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("keelson_operator");
@@ -44,6 +61,8 @@ impl Metrics {
         registry.register("status_writes", "Statuses written", self.writes.clone());
         let text = "Applications that could not be read";
         registry.register("undecodable", text, self.undecodable.clone());
+        let text = "Windows of evidence that were not taken";
+        registry.register("evidence_windows_refused", text, self.evidence_refused.clone());
         registry.register("applications", "Applications known", self.applications.clone());
         let text = "1 when the caches have their first lists";
         registry.register("caches_synced", text, self.synced.clone());

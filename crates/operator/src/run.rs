@@ -62,6 +62,7 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         token: args.token,
         evidence: Arc::clone(&evidence),
         clock: Arc::clone(&clock),
+        metrics: metrics.clone(),
     };
     tasks.spawn("evidence", source.run(shutdown.clone()));
     let engine = Engine { client, caches, evidence, clock, metrics, synced };

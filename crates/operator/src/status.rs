@@ -7,6 +7,7 @@ use keelson_api::{
     ApplicationStatus,
     application::{Evidence, HealthStatus},
     conditions::{ConditionType, HealthReason},
+    validate::Signal,
 };
 use keelson_model::UnixNanos;
 
@@ -14,8 +15,8 @@ use crate::{
     evidence::Party,
     judge::{
         blame::View,
-        hysteresis::Verdict,
-        verdict::{Finding, Judgement, PodDirectory, SHOWN},
+        hysteresis::{self, Verdict},
+        verdict::{Finding, Judgement, PodDirectory, SHOWN, Stored},
     },
 };
 
@@ -36,8 +37,23 @@ pub struct Wanted {
     pub status: &'static str,
     /// Its reason.
     pub reason: &'static str,
-    /// Its message.
+    /// Its message, bounded: what is compared is what is stored.
     pub message: String,
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    /// A condition with as much of its message as is kept.
+    #[must_use]
+    pub fn new(
+        kind: ConditionType,
+        status: &'static str,
+        reason: &'static str,
+        message: String,
+    ) -> Self {
+        Self { kind, status, reason, message: bounded(message) }
+    }
 }
 
 /// The condition of that type that stands in a status.
@@ -59,7 +75,7 @@ pub fn condition(
         type_: wanted.kind.as_str().to_owned(),
         status: wanted.status.to_owned(),
         reason: wanted.reason.to_owned(),
-        message: bounded(wanted.message),
+        message: wanted.message,
         observed_generation: generation,
         last_transition_time: since.map_or(Time(now), |held| held.last_transition_time.clone()),
     }
@@ -67,22 +83,28 @@ pub fn condition(
 
 /// KernelHealthy and its evidence, as the judgement has them.
 #[must_use]
-pub fn health(judgement: &Judgement, directory: &PodDirectory) -> (Wanted, HealthStatus) {
-    let (status, reason) = match judgement.hysteresis.verdict() {
+pub fn health(
+    judgement: &Judgement,
+    directory: &PodDirectory,
+    held: Option<&HealthStatus>,
+) -> (Wanted, HealthStatus) {
+    let (status, reason) = match judgement.verdict() {
         Verdict::Healthy => ("True", HealthReason::Healthy),
         Verdict::Unhealthy(reason) => ("False", reason),
         Verdict::Unknown(reason) => ("Unknown", reason),
     };
-    let shows = matches!(judgement.hysteresis.verdict(), Verdict::Unhealthy(_))
-        || reason == HealthReason::PeerPathDegraded;
-    let findings = if shows { judgement.findings.as_slice() } else { &[] };
-    let evidence: Vec<Evidence> =
-        findings.iter().map(|finding| evidence(finding, directory)).collect();
+    let shows = status == "False" || reason == HealthReason::PeerPathDegraded;
+    let findings = if shows { judgement.findings() } else { Vec::new() };
+    let mut evidence: Vec<Evidence> =
+        findings.into_iter().map(|finding| self::evidence(finding, directory)).collect();
+    // An earlier process's verdict still rests on what that process saw.
+    if shows && evidence.is_empty() {
+        evidence = held.map(|held| held.evidence.clone()).unwrap_or_default();
+    }
     let message = message(reason, &evidence);
     let missing = judgement.missing.iter().take(MISSING_NODES);
     let missing_nodes = missing.map(|node| node.as_str().to_owned()).collect();
-    let wanted =
-        Wanted { kind: ConditionType::KernelHealthy, status, reason: reason.as_str(), message };
+    let wanted = Wanted::new(ConditionType::KernelHealthy, status, reason.as_str(), message);
     (wanted, HealthStatus { evidence, missing_nodes })
 }
 
@@ -120,7 +142,7 @@ fn message(reason: HealthReason, evidence: &[Evidence]) -> String {
         HealthReason::Healthy => "traffic is seen and no pod is blamed",
         HealthReason::NoTraffic => "its pods are watched; too little traffic to judge",
         HealthReason::NoCoverage => {
-            "no agent sees its pods; see `keelson nodes` for what is missing and why"
+            "the nodes of its pods are not seen whole; see `keelson nodes` for what is missing and why"
         }
         HealthReason::Stale => {
             "no evidence came within the freshness limit; is the collector reachable?"
@@ -186,14 +208,21 @@ fn is_outside_band(old: &str, new: &str) -> bool {
 
 /// The verdict that a stored condition stands for; none where it is no word of ours.
 #[must_use]
-pub fn stored_verdict(status: Option<&ApplicationStatus>) -> Option<Verdict> {
+pub fn stored(status: Option<&ApplicationStatus>) -> Option<Stored> {
     let condition = held(status, ConditionType::KernelHealthy)?;
     let reason = HealthReason::parse(&condition.reason)?;
-    match condition.status.as_str() {
-        "True" => Some(Verdict::Healthy),
-        "False" => Some(Verdict::Unhealthy(reason)),
-        _ => Some(Verdict::Unknown(reason)),
-    }
+    let verdict = match condition.status.as_str() {
+        "True" => Verdict::Healthy,
+        "False" => Verdict::Unhealthy(reason),
+        _ => Verdict::Unknown(reason),
+    };
+    let named = status?.health.as_ref().and_then(|health| health.evidence.first());
+    let by_evidence = |signal: &Signal| named.is_some_and(|named| named.signal == signal.as_str());
+    let signal = Signal::ALL
+        .into_iter()
+        .find(|signal| hysteresis::reason(*signal) == reason)
+        .or_else(|| Signal::ALL.into_iter().find(by_evidence));
+    Some(Stored { verdict, signal })
 }
 
 fn bounded(mut text: String) -> String {
@@ -210,9 +239,9 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn stored(value: &str, second: i64) -> ApplicationStatus {
+    fn with_evidence(value: &str, second: i64) -> ApplicationStatus {
         let judgement = Judgement::default();
-        let (wanted, _) = health(&judgement, &PodDirectory::default());
+        let (wanted, _) = health(&judgement, &PodDirectory::default(), None);
         let evidence = Evidence {
             pod: "a".into(),
             uid: "u".into(),
@@ -235,15 +264,15 @@ mod tests {
 
     #[test]
     fn evidence_is_written_again_only_outside_the_band_and_after_a_minute() {
-        let (wanted, _) = health(&Judgement::default(), &PodDirectory::default());
-        let old = stored("4.00%", 100);
+        let (wanted, _) = health(&Judgement::default(), &PodDirectory::default(), None);
+        let old = with_evidence("4.00%", 100);
         for (value, second, expected) in [
             ("4.90%", 200, false),
             ("5.10%", 200, true),
             ("2.90%", 200, true),
             ("9.00%", 159, false),
         ] {
-            let fresh = stored(value, second).health.unwrap();
+            let fresh = with_evidence(value, second).health.unwrap();
             let is_due = must_write_health(&wanted, &fresh, Some(&old), Some(1), at(second));
             assert_eq!(is_due, expected, "{value} at {second}");
         }
@@ -251,11 +280,8 @@ mod tests {
 
     #[test]
     fn the_transition_time_is_kept_while_the_status_is() {
-        let wanted = |status, message: &str| Wanted {
-            kind: ConditionType::Ready,
-            status,
-            reason: "WorkloadReady",
-            message: message.into(),
+        let wanted = |status, message: &str| {
+            Wanted::new(ConditionType::Ready, status, "WorkloadReady", message.into())
         };
         let first = condition(wanted("True", "a"), None, None, at(1));
         let same = condition(wanted("True", "b"), Some(&first), None, at(9));
@@ -266,8 +292,18 @@ mod tests {
 
     #[test]
     fn what_is_stored_gives_the_verdict_back() {
-        let status = stored("1%", 1);
-        assert_eq!(stored_verdict(Some(&status)), Some(Verdict::Unknown(HealthReason::NoTraffic)));
-        assert_eq!(stored_verdict(None), None);
+        let mut status = with_evidence("1%", 1);
+        let verdict = |reason| Verdict::Unhealthy(reason);
+        for (reason, signal) in [
+            (HealthReason::HighConnectFailureRatio, Signal::ConnectFailureRatio),
+            // No signal is in the word: the evidence names it.
+            (HealthReason::NodeDegraded, Signal::RetransmitRatio),
+        ] {
+            status.conditions[0].status = "False".into();
+            status.conditions[0].reason = reason.as_str().into();
+            let expected = Stored { verdict: verdict(reason), signal: Some(signal) };
+            assert_eq!(stored(Some(&status)), Some(expected));
+        }
+        assert_eq!(stored(None), None);
     }
 }

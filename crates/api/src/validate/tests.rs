@@ -42,6 +42,7 @@ fn every_wrong_field_is_named_with_its_remedy() {
             "spec.workload.ref.apiVersion",
             "use apps/v1",
         ),
+        (rule(""), "spec.health.policy.signals", "leave it out for the defaults"),
         (
             rule("{signal: RetransmitRato, enter: 2%, leave: 1%}"),
             "spec.health.policy.signals[0].signal",

@@ -25,7 +25,8 @@ use keelson_runtime::{
 use tokio::sync::Notify;
 use tonic::{Request, Status, codec::CompressionEncoding, metadata::MetadataValue};
 
-use super::{EvidenceCache, Seen};
+use super::{EvidenceCache, Refusal, Seen};
+use crate::metrics::Metrics;
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
@@ -60,6 +61,8 @@ pub struct EvidenceSource {
     pub evidence: Arc<SharedEvidence>,
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// Counters.
+    pub metrics: Metrics,
 }
 
 /// Why a stream ended.
@@ -99,10 +102,12 @@ impl From<Status> for EvidenceError {
     }
 }
 
-/// Windows may come in parts.
+/// Windows may come in parts: those of the one that is coming.
 #[derive(Default)]
 struct Parts {
+    window: u64,
     flows: Vec<Flow>,
+    is_refused: bool,
 }
 
 // === impl EvidenceSource ===
@@ -116,7 +121,7 @@ impl EvidenceSource {
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         let mut token = Vec::new();
         loop {
-            let received = self.evidence.lock().received();
+            let newest = self.evidence.lock().newest();
             let ended = tokio::select! {
                 ended = self.stream(&mut token) => ended,
                 () = shutdown.cancelled() => return Ok(()),
@@ -125,7 +130,7 @@ impl EvidenceSource {
                 let error = logs::chain(&error);
                 tracing::warn!(error, "no evidence from the collector; trying again");
             }
-            if self.evidence.lock().received() > received {
+            if self.evidence.lock().newest() > newest {
                 backoff.reset();
             }
             tokio::select! {
@@ -165,18 +170,53 @@ impl EvidenceSource {
         }
     }
 
-    fn take(&self, window: EvidenceWindow, parts: &mut Parts) {
-        let EvidenceWindow { window: id, flows, last_part, nodes, .. } = window;
+    fn take(&self, part: EvidenceWindow, parts: &mut Parts) {
+        let EvidenceWindow { window: id, flows, last_part, nodes, .. } = part;
+        if id != parts.window {
+            *parts = Parts { window: id, ..Parts::default() };
+        }
         // A flow that cannot be read is one of a newer version: it says nothing to this one.
-        parts.flows.extend(flows.into_iter().filter_map(|flow| convert::flow_from_wire(flow).ok()));
+        let flows = flows.into_iter().filter_map(|flow| convert::flow_from_wire(flow).ok());
+        parts.take(flows);
         if !last_part {
             return;
         }
-        let flows = std::mem::take(&mut parts.flows);
+        let Parts { flows, is_refused, .. } = std::mem::take(parts);
         let nodes: BTreeMap<NodeName, Seen> = nodes.into_iter().map(node).collect();
         let now = UnixNanos(self.clock.unix_ns());
-        self.evidence.lock().push(WindowId(id), nodes, &flows, now);
-        self.evidence.bell.notify_one();
+        let taken = match is_refused {
+            true => Err(Refusal::too_many_flows),
+            false => self.evidence.lock().push(WindowId(id), nodes, &flows, now),
+        };
+        match taken {
+            Ok(()) => self.evidence.bell.notify_one(),
+            Err(refusal) => self.refuse(id, refusal),
+        }
+    }
+
+    fn refuse(&self, window: u64, refusal: Refusal) {
+        self.metrics.refused(refusal);
+        // What is old or repeated is what any stream begins with.
+        match refusal {
+            Refusal::old | Refusal::repeated => {
+                tracing::debug!(window, %refusal, "a window is not taken");
+            }
+            Refusal::future | Refusal::too_many_flows => {
+                tracing::warn!(window, %refusal, "a window is not taken");
+            }
+        }
+    }
+}
+
+// === impl Parts ===
+
+impl Parts {
+    /// Takes flows as long as there is room; a window of which some are missing is refused whole.
+    fn take(&mut self, flows: impl Iterator<Item = Flow>) {
+        let room = limits::OPERATOR_WINDOW_FLOWS - self.flows.len();
+        let mut flows = flows.peekable();
+        self.flows.extend(flows.by_ref().take(room));
+        self.is_refused |= flows.peek().is_some();
     }
 }
 
@@ -187,4 +227,54 @@ fn node(node: NodeWindow) -> (NodeName, Seen) {
         _ => Seen::Absent,
     };
     (node.node.into(), seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use keelson_proto::query::Flow as WireFlow;
+    use keelson_runtime::clock::SystemClock;
+
+    use super::*;
+    use crate::metrics::ByReason;
+
+    fn source() -> EvidenceSource {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        EvidenceSource {
+            collector: ClientTls {
+                address: "x:1".into(),
+                authority: "x".into(),
+                server_name: None,
+            },
+            token: "x".into(),
+            evidence: Arc::default(),
+            metrics: Metrics::new(clock.unix_ns()),
+            clock,
+        }
+    }
+
+    fn part(window: WindowId, last_part: bool) -> EvidenceWindow {
+        let nodes = vec![NodeWindow { node: "a".into(), ..NodeWindow::default() }];
+        let flows = vec![WireFlow::default()];
+        EvidenceWindow { window: window.0, flows, last_part, nodes, closed_unix_ns: 0 }
+    }
+
+    #[test]
+    fn a_window_is_taken_with_its_last_part_and_counted_when_refused() {
+        let (source, mut parts) = (source(), Parts::default());
+        let now = WindowId::containing(UnixNanos(source.clock.unix_ns()));
+        source.take(part(now, false), &mut parts);
+        assert_eq!(source.evidence.lock().newest(), None);
+        source.take(part(now, true), &mut parts);
+        assert_eq!(source.evidence.lock().newest(), Some(now));
+        for (window, reason) in [
+            (now, Refusal::repeated),
+            (WindowId(now.0 - 100), Refusal::old),
+            (WindowId(u64::MAX), Refusal::future),
+        ] {
+            source.take(part(window, true), &mut parts);
+            let refused = source.metrics.evidence_refused.get_or_create(&ByReason { reason }).get();
+            assert_eq!(refused, 1, "{reason}");
+        }
+        assert_eq!(source.evidence.lock().newest(), Some(now));
+    }
 }

@@ -13,8 +13,10 @@ pub enum Sign {
     Path,
     /// Traffic was seen and none of it is bad.
     Good,
-    /// Neither good nor bad: between the thresholds, or seen in part only.
+    /// Neither good nor bad: between the thresholds.
     Unclear,
+    /// Nothing bad, as far as it was seen: a node of its pods was not seen whole.
+    Partly,
     /// Too few samples.
     NoTraffic,
     /// No agent saw its pods.
@@ -39,13 +41,13 @@ pub struct Patience {
     pub enter: u32,
     /// To become good again.
     pub leave: u32,
+    /// To say that its pods are not covered.
+    pub uncovered: u32,
 }
 
 /// Windows without traffic until a good verdict becomes `NoTraffic`: a minute, so that an
 /// Application with pauses does not change its condition in each.
 const QUIET: u32 = 12;
-/// Windows without coverage until the verdict says so: the freshness limit's default.
-const UNCOVERED: u32 = 6;
 
 /// A verdict with its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,16 +88,10 @@ impl Hysteresis {
         self.path = is(matches!(sign, Sign::Path), self.path);
         self.good = is(matches!(sign, Sign::Good), self.good);
         self.quiet = is(matches!(sign, Sign::NoTraffic), self.quiet);
-        self.uncovered = is(matches!(sign, Sign::NoCoverage), self.uncovered);
+        self.uncovered = is(matches!(sign, Sign::Partly | Sign::NoCoverage), self.uncovered);
         if let Some(next) = self.next(sign, patience) {
             self.verdict = next;
         }
-        self.verdict
-    }
-
-    /// No evidence came for longer than the freshness limit.
-    pub fn stale(&mut self) -> Verdict {
-        *self = Self::seeded(Verdict::Unknown(HealthReason::Stale));
         self.verdict
     }
 
@@ -127,7 +123,7 @@ impl Hysteresis {
             Sign::NoTraffic if matches!(self.verdict, Verdict::Unknown(_)) && !is_bad => {
                 Some(Verdict::Unknown(HealthReason::NoTraffic))
             }
-            Sign::NoCoverage if self.uncovered >= UNCOVERED => {
+            Sign::Partly | Sign::NoCoverage if self.uncovered >= patience.uncovered => {
                 Some(Verdict::Unknown(HealthReason::NoCoverage))
             }
             _ => None,
@@ -135,7 +131,9 @@ impl Hysteresis {
     }
 }
 
-fn reason(signal: Signal) -> HealthReason {
+/// The reason of a verdict that a signal made.
+#[must_use]
+pub fn reason(signal: Signal) -> HealthReason {
     match signal {
         Signal::RetransmitRatio => HealthReason::HighRetransmitRatio,
         Signal::ConnectFailureRatio => HealthReason::HighConnectFailureRatio,
@@ -148,7 +146,7 @@ fn reason(signal: Signal) -> HealthReason {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience { enter: 2, leave: 3 };
+    const PATIENCE: Patience = Patience { enter: 2, leave: 3, uncovered: 6 };
     const BAD: Sign = Sign::Bad(Signal::RetransmitRatio);
     const FALSE: Verdict = Verdict::Unhealthy(HealthReason::HighRetransmitRatio);
 
@@ -178,6 +176,13 @@ mod tests {
         let signs = [Sign::NoCoverage; 6];
         let verdicts = run(Hysteresis::seeded(FALSE), &signs);
         assert_eq!(verdicts[..5], [FALSE; 5]);
+        assert_eq!(verdicts[5], Verdict::Unknown(HealthReason::NoCoverage));
+    }
+
+    #[test]
+    fn what_is_seen_in_part_keeps_the_verdict_for_as_long_as_nothing_seen() {
+        let verdicts = run(Hysteresis::seeded(Verdict::Healthy), &[Sign::Partly; 6]);
+        assert_eq!(verdicts[..5], [Verdict::Healthy; 5]);
         assert_eq!(verdicts[5], Verdict::Unknown(HealthReason::NoCoverage));
     }
 

@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keelson_api::validate::{Policy, Rule, Signal};
-use keelson_model::{NodeName, WindowId};
+use keelson_api::{
+    conditions::HealthReason,
+    validate::{Policy, Rule, Signal},
+};
+use keelson_model::{NodeName, WINDOW_SECONDS, WindowId};
 
 use super::{
     blame::{Blamed, View, blame},
@@ -52,33 +55,82 @@ pub struct Finding {
     pub window: WindowId,
 }
 
-/// What one window says.
+/// What one window says by one rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// In a word.
     pub sign: Sign,
     /// Pods that are named, worst first.
     pub findings: Vec<Finding>,
-    /// Nodes of its pods that saw nothing.
+}
+
+/// One rule's verdict so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Track {
+    hysteresis: Hysteresis,
+    /// Of the last window that had any, while they matter.
+    findings: Vec<Finding>,
+}
+
+/// What an earlier process left in a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// The signal that made it; none where all rules share it, or it is not known.
+    pub signal: Option<Signal>,
+}
+
+/// An Application's judgement so far: each rule has a history of its own, so that one signal's good
+/// windows do not end another's bad ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// What the rules begin with.
+    stored: Stored,
+    tracks: BTreeMap<Signal, Track>,
+    /// Last window that was read.
+    pub last: WindowId,
+    /// Nodes of its pods that the last window did not see whole.
     pub missing: BTreeSet<NodeName>,
 }
 
-/// An Application's judgement so far.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Judgement {
-    /// Verdict and history.
-    pub hysteresis: Hysteresis,
-    /// Last window that was read.
-    pub last: WindowId,
-    /// Findings of the last window that had any, while they matter.
-    pub findings: Vec<Finding>,
-    /// Of the last window.
-    pub missing: BTreeSet<NodeName>,
+impl Default for Judgement {
+    fn default() -> Self {
+        Self::seeded(Stored { verdict: Verdict::Unknown(HealthReason::NoTraffic), signal: None })
+    }
 }
 
 // === impl Judgement ===
 
 impl Judgement {
+    /// Begins where an earlier process left off.
+    #[must_use]
+    pub fn seeded(stored: Stored) -> Self {
+        let (tracks, missing) = (BTreeMap::new(), BTreeSet::new());
+        Self { stored, tracks, last: WindowId::default(), missing }
+    }
+
+    /// Forgets every rule's history: all begin anew from this. Windows that were read stay read.
+    pub fn restart(&mut self, reason: HealthReason) {
+        let stored = Stored { verdict: Verdict::Unknown(reason), signal: None };
+        *self = Self { last: self.last, ..Self::seeded(stored) };
+    }
+
+    /// The worst of the rules' verdicts.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let verdicts = self.tracks.values().map(|track| track.hysteresis.verdict());
+        verdicts.max_by_key(|verdict| rank(*verdict)).unwrap_or(self.stored.verdict)
+    }
+
+    /// What the verdict rests on, its own signal first.
+    #[must_use]
+    pub fn findings(&self) -> Vec<&Finding> {
+        let mut tracks: Vec<&Track> = self.tracks.values().filter(|track| track.is_bad()).collect();
+        tracks.sort_by_key(|track| std::cmp::Reverse(rank(track.hysteresis.verdict())));
+        tracks.into_iter().flat_map(|track| &track.findings).take(SHOWN).collect()
+    }
+
     /// Takes the windows that are new.
     pub fn read<'a>(
         &mut self,
@@ -87,69 +139,135 @@ impl Judgement {
         directory: &PodDirectory,
         policy: &Policy,
     ) {
-        let patience = Patience {
-            enter: policy.rules.iter().map(|rule| rule.enter_windows).max().unwrap_or(2),
-            leave: policy.rules.iter().map(|rule| rule.leave_windows).max().unwrap_or(3),
-        };
+        self.tracks.retain(|signal, _| policy.rules.iter().any(|rule| rule.signal == *signal));
         for window in windows {
-            let is_bad = matches!(self.hysteresis.verdict(), Verdict::Unhealthy(_));
-            let against = if is_bad { Against::Leave } else { Against::Enter };
-            let reading = read(window, pods, directory, policy, against);
-            self.hysteresis.step(reading.sign, patience);
-            self.last = window.id;
-            self.missing = reading.missing;
-            if !reading.findings.is_empty() {
-                self.findings = reading.findings;
+            let is_first = self.tracks.is_empty();
+            let (coverage, missing) = coverage(window, pods, directory);
+            for rule in &policy.rules {
+                let seed = self.stored.of(rule.signal).filter(|_| is_first);
+                let track = self.tracks.entry(rule.signal).or_insert_with(|| Track::new(seed));
+                let reading = read(window, pods, directory, rule, track.against(), coverage);
+                track.take(reading, patience(rule, policy));
             }
+            self.last = window.id;
+            self.missing = missing;
         }
-        if self.hysteresis.verdict() == Verdict::Healthy {
+    }
+}
+
+// === impl Stored ===
+
+impl Stored {
+    /// What the rule of that signal begins with.
+    fn of(self, signal: Signal) -> Option<Verdict> {
+        self.signal.is_none_or(|own| own == signal).then_some(self.verdict)
+    }
+}
+
+// === impl Track ===
+
+impl Track {
+    fn new(seed: Option<Verdict>) -> Self {
+        let hysteresis = seed.map_or_else(Hysteresis::default, Hysteresis::seeded);
+        Self { hysteresis, findings: Vec::new() }
+    }
+
+    fn is_bad(&self) -> bool {
+        rank(self.hysteresis.verdict()) >= rank(Verdict::Unknown(HealthReason::PeerPathDegraded))
+    }
+
+    fn against(&self) -> Against {
+        match self.hysteresis.verdict() {
+            Verdict::Unhealthy(_) => Against::Leave,
+            Verdict::Healthy | Verdict::Unknown(_) => Against::Enter,
+        }
+    }
+
+    fn take(&mut self, reading: Reading, patience: Patience) {
+        self.hysteresis.step(reading.sign, patience);
+        if !reading.findings.is_empty() {
+            self.findings = reading.findings;
+        } else if self.hysteresis.verdict() == Verdict::Healthy {
             self.findings.clear();
         }
     }
 }
 
-/// What one window says of the pods of an Application.
-#[must_use]
-pub fn read(
+/// How much a verdict says: blame before doubt, doubt before good news, good news before none.
+fn rank(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Unhealthy(HealthReason::NodeDegraded) => 7,
+        Verdict::Unhealthy(_) => 6,
+        Verdict::Unknown(HealthReason::PeerPathDegraded) => 5,
+        Verdict::Healthy => 4,
+        Verdict::Unknown(HealthReason::NoTraffic) => 3,
+        Verdict::Unknown(HealthReason::NoCoverage) => 2,
+        Verdict::Unknown(HealthReason::Stale) => 1,
+        Verdict::Unknown(_) => 0,
+    }
+}
+
+fn patience(rule: &Rule, policy: &Policy) -> Patience {
+    let uncovered = policy.freshness.as_secs().div_ceil(WINDOW_SECONDS);
+    Patience {
+        enter: rule.enter_windows,
+        leave: rule.leave_windows,
+        uncovered: u32::try_from(uncovered).unwrap_or(u32::MAX),
+    }
+}
+
+/// How much of the pods a window saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coverage {
+    Whole,
+    Partly,
+    Nothing,
+}
+
+/// With the nodes that were not seen whole.
+fn coverage(
     window: &WindowEvidence,
     pods: &BTreeSet<Party>,
     directory: &PodDirectory,
-    policy: &Policy,
-    against: Against,
-) -> Reading {
+) -> (Coverage, BTreeSet<NodeName>) {
     let nodes: BTreeSet<&NodeName> =
         pods.iter().filter_map(|pod| directory.get(pod)).map(|facts| &facts.node).collect();
-    let is_missing =
-        |node: &&NodeName| window.nodes.get(*node).copied().unwrap_or(Seen::Absent) == Seen::Absent;
-    let missing: BTreeSet<NodeName> = nodes.iter().copied().filter(is_missing).cloned().collect();
-    if !nodes.is_empty() && missing.len() == nodes.len() {
-        return Reading { sign: Sign::NoCoverage, findings: Vec::new(), missing };
-    }
-    let mut reading = Reading { sign: Sign::NoTraffic, findings: Vec::new(), missing };
-    for rule in &policy.rules {
-        let graph = graph(window, rule, against);
-        let blamed = blame(&graph);
-        let sign = sign(&graph, &blamed, pods, directory, rule);
-        if severity(sign) > severity(reading.sign) {
-            reading.sign = sign;
-            reading.findings = findings(&graph, &blamed, pods, rule, against, window.id);
-        }
-    }
-    if reading.sign == Sign::Good && !reading.missing.is_empty() {
-        reading.sign = Sign::Unclear;
-    }
-    reading
+    let seen = |node: &NodeName| window.nodes.get(node).copied().unwrap_or(Seen::Absent);
+    let missing: BTreeSet<NodeName> =
+        nodes.iter().copied().filter(|node| seen(node) != Seen::Complete).cloned().collect();
+    let coverage = if missing.is_empty() {
+        Coverage::Whole
+    } else if nodes.iter().all(|node| seen(node) == Seen::Absent) {
+        Coverage::Nothing
+    } else {
+        Coverage::Partly
+    };
+    (coverage, missing)
 }
 
-fn severity(sign: Sign) -> u8 {
-    match sign {
-        Sign::NoCoverage => 0,
-        Sign::NoTraffic => 1,
-        Sign::Good => 2,
-        Sign::Unclear => 3,
-        Sign::Path => 4,
-        Sign::Bad(_) => 5,
-        Sign::BadNode => 6,
+/// What one window says of the pods of an Application by one rule.
+fn read(
+    window: &WindowEvidence,
+    pods: &BTreeSet<Party>,
+    directory: &PodDirectory,
+    rule: &Rule,
+    against: Against,
+    coverage: Coverage,
+) -> Reading {
+    if coverage == Coverage::Nothing {
+        return Reading { sign: Sign::NoCoverage, findings: Vec::new() };
+    }
+    let graph = graph(window, rule, against);
+    let blamed = blame(&graph);
+    match sign(&graph, &blamed, pods, directory, rule) {
+        // What was not seen may be bad.
+        Sign::Good | Sign::NoTraffic if coverage == Coverage::Partly => {
+            Reading { sign: Sign::Partly, findings: Vec::new() }
+        }
+        sign => {
+            let findings = findings(&graph, &blamed, pods, rule, against, window.id);
+            Reading { sign, findings }
+        }
     }
 }
 

@@ -51,11 +51,17 @@ const GOOD: [(&str, &str, u64); 4] =
 const FAULT: [(&str, &str, u64); 4] =
     [("c1", "s1", 50), ("c1", "s2", 1), ("c2", "s1", 60), ("c2", "s2", 0)];
 
+fn read_one(window: &WindowEvidence, names: &str, directory: &PodDirectory) -> Reading {
+    let (pods, policy) = (pods(names), policy());
+    let (coverage, _) = coverage(window, &pods, directory);
+    read(window, &pods, directory, &policy.rules[0], Against::Enter, coverage)
+}
+
 fn judge(names: &str, windows: &[WindowEvidence]) -> Vec<(Verdict, Vec<Finding>)> {
     let mut judgement = Judgement::default();
     let step = |window| {
         judgement.read(std::iter::once(window), &pods(names), &directory(), &policy());
-        (judgement.hysteresis.verdict(), judgement.findings.clone())
+        (judgement.verdict(), judgement.findings().into_iter().cloned().collect())
     };
     windows.iter().map(step).collect()
 }
@@ -97,22 +103,72 @@ fn few_samples_say_nothing() {
         ..TcpCounters::default()
     };
     small.pairs.insert((pod("c1"), pod("s1")), [(Direction::Outbound, counters)].into());
-    assert_eq!(
-        read(&small, &pods("s1"), &directory(), &policy(), Against::Enter).sign,
-        Sign::NoTraffic
-    );
+    assert_eq!(read_one(&small, "s1", &directory()).sign, Sign::NoTraffic);
 }
 
 #[test]
-fn a_node_that_saw_nothing_is_named_and_keeps_good_from_counting() {
+fn a_node_that_was_not_seen_whole_is_named_and_keeps_good_from_counting() {
     let mut partial = window(1, &GOOD);
-    partial.nodes.insert("node-b".into(), Seen::Absent);
-    let reading = read(&partial, &pods("s1 s2"), &directory(), &policy(), Against::Enter);
-    assert_eq!(reading.sign, Sign::Unclear);
-    assert_eq!(reading.missing, BTreeSet::from([NodeName::from("node-b")]));
+    for seen in [Seen::Absent, Seen::Partial] {
+        partial.nodes.insert("node-b".into(), seen);
+        assert_eq!(read_one(&partial, "s1 s2", &directory()).sign, Sign::Partly);
+        let (_, missing) = coverage(&partial, &pods("s1 s2"), &directory());
+        assert_eq!(missing, BTreeSet::from([NodeName::from("node-b")]));
+    }
+    // What was seen is bad enough.
+    let mut bad = window(2, &FAULT);
+    bad.nodes.clone_from(&partial.nodes);
+    let sign = read_one(&bad, "s1 s2", &directory()).sign;
+    assert_eq!(sign, Sign::Bad(Signal::RetransmitRatio));
     partial.nodes.clear();
-    let reading = read(&partial, &pods("s1 s2"), &directory(), &policy(), Against::Enter);
-    assert_eq!(reading.sign, Sign::NoCoverage);
+    assert_eq!(read_one(&partial, "s1 s2", &directory()).sign, Sign::NoCoverage);
+}
+
+#[test]
+fn one_signals_good_windows_do_not_end_anothers_bad_ones() {
+    // Connects fail in every window, and in every other one segments are lost besides: neither
+    // signal's history is interrupted by the other's, and both are named.
+    let failures = TcpCounters { connect_failed: 50, opened: 50, ..TcpCounters::default() };
+    let windows: Vec<_> = (1..=6)
+        .map(|id| {
+            let mut window = window(id, if id < 3 { &FAULT } else { &GOOD });
+            for client in ["c1", "c2"] {
+                let counters = window.pairs.get_mut(&(pod(client), pod("s1"))).unwrap();
+                let one = counters.get_mut(&Direction::Outbound).unwrap();
+                *one = one.plus(&failures);
+            }
+            window
+        })
+        .collect();
+    let verdicts = judge("s1", &windows);
+    let retransmits = Verdict::Unhealthy(HealthReason::HighRetransmitRatio);
+    let failures = Verdict::Unhealthy(HealthReason::HighConnectFailureRatio);
+    let signals = |index: usize| -> BTreeSet<Signal> {
+        verdicts[index].1.iter().map(|finding| finding.signal).collect()
+    };
+    // The end of the loss after three good windows leaves the failures, without a pause.
+    assert_eq!(signals(1), BTreeSet::from([Signal::RetransmitRatio, Signal::ConnectFailureRatio]));
+    assert!(verdicts[1..4].iter().all(|(verdict, _)| matches!(verdict, Verdict::Unhealthy(_))));
+    assert!([retransmits, failures].contains(&verdicts[1].0));
+    assert_eq!(verdicts[4].0, failures);
+    assert_eq!(signals(4), BTreeSet::from([Signal::ConnectFailureRatio]));
+}
+
+#[test]
+fn a_stored_verdict_is_its_own_signals_alone() {
+    let bad = Verdict::Unhealthy(HealthReason::HighConnectFailureRatio);
+    let stored = Stored { verdict: bad, signal: Some(Signal::ConnectFailureRatio) };
+    let mut judgement = Judgement::seeded(stored);
+    assert_eq!(judgement.verdict(), bad);
+    // Good segments say nothing of connects; a minute without any does.
+    for id in 1..=11 {
+        let window = window(id, &GOOD);
+        judgement.read(std::iter::once(&window), &pods("s1 s2"), &directory(), &policy());
+        assert_eq!(judgement.verdict(), bad, "{id}");
+    }
+    let window = window(12, &GOOD);
+    judgement.read(std::iter::once(&window), &pods("s1 s2"), &directory(), &policy());
+    assert_eq!(judgement.verdict(), Verdict::Healthy);
 }
 
 #[test]
@@ -132,8 +188,7 @@ fn many_pods_of_one_node_blame_the_node() {
         [("node-a", Seen::Complete), ("node-b", Seen::Complete), ("node-c", Seen::Complete)];
     let nodes = nodes.map(|(node, seen)| (NodeName::from(node), seen)).into();
     let window = WindowEvidence { nodes, ..window };
-    let reading = read(&window, &pods("s1"), &directory, &policy(), Against::Enter);
-    assert_eq!(reading.sign, Sign::BadNode);
+    assert_eq!(read_one(&window, "s1", &directory).sign, Sign::BadNode);
 }
 
 #[test]
@@ -146,5 +201,5 @@ fn windows_that_were_read_do_not_count_again() {
         let new = windows[..1].iter().filter(|window| window.id > last);
         judgement.read(new, &pods, &directory, &policy);
     }
-    assert_eq!(judgement.hysteresis.verdict(), Verdict::Unknown(HealthReason::NoTraffic));
+    assert_eq!(judgement.verdict(), Verdict::Unknown(HealthReason::NoTraffic));
 }

@@ -12,6 +12,7 @@ pub mod audit;
 pub mod bad_input;
 pub mod quiet;
 pub mod restart;
+pub mod values;
 pub mod verify;
 
 /// How long a line is tried.

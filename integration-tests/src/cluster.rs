@@ -189,17 +189,23 @@ impl Cluster {
     /// # Errors
     /// The pod has no process here.
     pub fn pod_process(&self, uid: &str) -> anyhow::Result<i32> {
+        let first = self.pod_processes(uid)?.first().map(|(pid, _)| *pid);
+        first.with_context(|| format!("no process of pod {uid} on this machine"))
+    }
+
+    /// Ids and names (as the kernel cuts them, 15 bytes) of a pod's processes on this machine.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn pod_processes(&self, uid: &str) -> anyhow::Result<Vec<(i32, String)>> {
         let needle = format!("pod{uid}");
-        for entry in fs::read_dir("/proc")?.flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            let groups = fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
-            if groups.contains(&needle) {
-                return Ok(pid);
-            }
-        }
-        bail!("no process of pod {uid} on this machine")
+        let process = |entry: fs::DirEntry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let groups = fs::read_to_string(entry.path().join("cgroup")).ok()?;
+            let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+            groups.contains(&needle).then(|| (pid, name.trim().to_owned()))
+        };
+        Ok(fs::read_dir("/proc")?.flatten().filter_map(process).collect())
     }
 }
 

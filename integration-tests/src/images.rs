@@ -42,21 +42,8 @@ const BINARIES: [(&str, &str); 4] = [
 /// # Errors
 /// They cannot be built.
 pub fn build() -> anyhow::Result<Vec<Image>> {
-    step("building the programs (profile ci)", || {
-        let mut command = Command::new("cargo");
-        command
-            .args(["build", "--quiet", "--locked", "--profile", "ci"])
-            .current_dir(paths::tree());
-        for (binary, package) in BINARIES {
-            command.args(["--package", package, "--bin", binary]);
-        }
-        let status = command.status().context("cannot run cargo")?;
-        if !status.success() {
-            bail!("cargo could not build the programs");
-        }
-        Ok(())
-    })?;
-    let directory = target().join("x86_64-unknown-linux-gnu/ci");
+    step("building the programs (profile ci)", || build_programs(&BINARIES))?;
+    let directory = directory();
     let image = |(binary, _): &(&str, &str)| Image {
         name: format!("keelson.dev/{binary}:dev"),
         entrypoint: vec![format!("/{binary}")],
@@ -64,6 +51,32 @@ pub fn build() -> anyhow::Result<Vec<Image>> {
         links: Vec::new(),
     };
     Ok(BINARIES.iter().map(image).collect())
+}
+
+/// Builds one program as the images are built, and gives its file.
+///
+/// # Errors
+/// It cannot be built.
+pub fn program(binary: &str, package: &str) -> anyhow::Result<PathBuf> {
+    build_programs(&[(binary, package)])?;
+    Ok(directory().join(binary))
+}
+
+fn build_programs(programs: &[(&str, &str)]) -> anyhow::Result<()> {
+    let mut command = Command::new("cargo");
+    command.args(["build", "--quiet", "--locked", "--profile", "ci"]).current_dir(paths::tree());
+    for (binary, package) in programs {
+        command.args(["--package", package, "--bin", binary]);
+    }
+    let status = command.status().context("cannot run cargo")?;
+    if !status.success() {
+        bail!("cargo could not build the programs");
+    }
+    Ok(())
+}
+
+fn directory() -> PathBuf {
+    target().join("x86_64-unknown-linux-gnu/ci")
 }
 
 fn target() -> PathBuf {

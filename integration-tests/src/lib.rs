@@ -5,6 +5,7 @@
 
 pub mod acceptance;
 pub mod cluster;
+pub mod delay;
 pub mod demo;
 pub mod guest;
 pub mod images;

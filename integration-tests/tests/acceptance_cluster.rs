@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 
 use keelson_integration_tests::{
-    acceptance::{Form, Outcome, bad_input, faults, installed, quiet, restart},
+    acceptance::{Form, Outcome, bad_input, faults, installed, quiet, restart, values},
     cluster::{Cluster, left::left},
 };
 
@@ -27,6 +27,11 @@ fn holds(line: fn(&Cluster, Form) -> anyhow::Result<Outcome>) {
 #[test]
 fn line_2_a_fault_turns_the_right_application_and_no_other() {
     holds(faults);
+}
+
+#[test]
+fn line_3_what_is_observed_adds_up_to_what_the_traffic_logged() {
+    holds(values::values);
 }
 
 #[test]

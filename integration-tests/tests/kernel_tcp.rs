@@ -12,6 +12,8 @@ use std::{
 
 use keelson_abi::Event;
 use keelson_integration_tests::{
+    delay::{self, Delay},
+    images,
     process::{run, wait_for},
     retransmits::{self, Retransmits},
 };
@@ -86,11 +88,13 @@ impl Probe {
 
     /// Counters of one end of a port on loopback.
     fn counters(&mut self, direction: Direction, port: u16) -> TcpCounters {
+        self.counters_towards(LOOPBACK, direction, port)
+    }
+
+    fn counters_towards(&mut self, peer: IpAddr, direction: Direction, port: u16) -> TcpCounters {
         let series = self.probe.series().unwrap();
         let is_ours = |key: &keelson_model::SeriesKey| {
-            key.direction == direction
-                && key.port == port
-                && key.remote == Remote::Address(LOOPBACK)
+            key.direction == direction && key.port == port && key.remote == Remote::Address(peer)
         };
         let found = series.iter().filter(|(key, _)| is_ours(key));
         found.fold(TcpCounters::default(), |sum, (_, value)| sum.plus(&value.counters))
@@ -114,17 +118,6 @@ impl Probe {
         })
         .unwrap()
     }
-}
-
-/// The static program, built as the images are.
-fn probe_program() -> std::path::PathBuf {
-    let load = std::path::Path::new(env!("CARGO_BIN_EXE_keelson-load"));
-    let target = load.ancestors().nth(3).unwrap().to_string_lossy().into_owned();
-    let package = ["-p", "keelson-probes", "--bin", "keelson-probe", "--target-dir", &target];
-    let mut args = vec!["build", "--quiet", "--profile", "ci"];
-    args.extend(package);
-    run("cargo", &args).unwrap();
-    load.with_file_name("keelson-probe")
 }
 
 /// Answers each connection's bytes with as many, until it ends.
@@ -221,6 +214,44 @@ fn retransmissions_are_those_that_the_socket_reports_before_it_closes() {
 }
 
 #[test]
+fn the_rtt_of_a_delayed_path_is_measured_at_both_ends() {
+    let namespace = Namespace::enter("delay");
+    let mut probe = Probe::start();
+    let delay = Delay::start(Duration::from_millis(20)).unwrap();
+    let listener = TcpListener::bind((delay::NEAR, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let servers: Vec<_> = (0..5).map(|_| echo(listener.try_clone().unwrap(), 1)).collect();
+    let connect = |_| TcpStream::connect((delay::FAR, port)).unwrap();
+    let mut streams: Vec<_> = (0..5).map(connect).collect();
+    // All at once: a connection is read a few times a second only.
+    for _ in 0..100 {
+        for stream in &mut streams {
+            stream.write_all(&[7; 100]).unwrap();
+        }
+        for stream in &mut streams {
+            stream.read_exact(&mut [0; 100]).unwrap();
+        }
+    }
+    drop(streams);
+    servers.into_iter().for_each(|server| server.join().unwrap());
+    let far = IpAddr::V4(delay::FAR);
+    let ends = [Direction::Outbound, Direction::Inbound].map(|direction| {
+        let record = probe.record(direction, port, namespace.inode());
+        (direction, record.srtt_us, probe.counters_towards(far, direction, port))
+    });
+    let added_us = delay.end().unwrap().as_secs_f64() * 1e6;
+    assert!(added_us >= 40_000.0, "{added_us} us were added");
+    for (direction, srtt_us, counters) in ends {
+        assert!(counters.rtt_samples >= 100, "{direction:?}: {counters:?}");
+        let mean_us = counters.rtt_sum_us as f64 / counters.rtt_samples as f64;
+        for (what, rtt_us) in [("mean of readings", mean_us), ("last", f64::from(srtt_us))] {
+            let off = (rtt_us / added_us - 1.0).abs();
+            assert!(off < 0.1, "{direction:?}, {what}: {rtt_us} us of {added_us} us");
+        }
+    }
+}
+
+#[test]
 fn a_connection_is_counted_while_it_is_open() {
     let _namespace = Namespace::enter("open");
     let mut probe = Probe::start();
@@ -303,7 +334,7 @@ fn a_btf_file_that_is_not_there_is_named() {
 
 #[test]
 fn a_loader_without_capabilities_is_told_which_it_needs() {
-    let probe = probe_program();
+    let probe = images::program("keelson-probe", "keelson-probes").unwrap();
     let args =
         ["--reuid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "sh", "-c"];
     let copy = std::env::temp_dir().join(format!("keelson-probe-{}", std::process::id()));

@@ -1,5 +1,6 @@
 //! Line 6: agent, collector and operator are restarted under traffic, one pod of the server being
-//! faulted; the conditions are right again in time and nobody else turns False.
+//! faulted; the conditions are right again in time and nobody else turns False. Once by deleting
+//! their pods, once by killing their processes, which come back in the same pods.
 
 use std::{
     thread,
@@ -7,12 +8,13 @@ use std::{
 };
 
 use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Form, Outcome};
 use crate::{
     cluster::Cluster,
     demo::{
-        fault::{Fault, Kind},
+        fault::{Fault, Kind, ONE_IN_TWENTY},
         install, view,
     },
     process::wait_for,
@@ -24,7 +26,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const HOLD: Duration = Duration::from_secs(10);
 const PARTS: [&str; 3] = ["keelson-agent", "keelson-collector", "keelson-operator"];
 
-/// Restarts each part, once in the short form, three times in the long one.
+/// How a part is restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// A new pod takes its place.
+    Delete,
+    /// Its process is killed without a word and comes back in its pod.
+    Kill,
+}
+
+/// Restarts each part in both ways, once in the short form, three times in the long one.
 ///
 /// # Errors
 /// The cluster cannot be used.
@@ -33,12 +44,14 @@ pub fn restarts(cluster: &Cluster, form: Form) -> anyhow::Result<Outcome> {
     install::settled(cluster)?;
     let pods = view::pods(cluster)?;
     let pod = pods.iter().find(|pod| pod.application == "shop").context("shop has no pod")?;
-    let fault = Fault::begin(cluster, pod, Kind::Door)?;
+    let fault = Fault::begin(cluster, pod, Kind::Door, ONE_IN_TWENTY)?;
     wait_for("shop False", RIGHT_WITHIN, || is_right(cluster))?;
     let mut outcome = Outcome::default();
     for _ in 0..times {
         for part in PARTS {
-            restart(cluster, part, &mut outcome)?;
+            for how in [How::Delete, How::Kill] {
+                restart(cluster, part, how, &mut outcome)?;
+            }
         }
     }
     drop(fault);
@@ -46,23 +59,43 @@ pub fn restarts(cluster: &Cluster, form: Form) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-fn restart(cluster: &Cluster, part: &str, outcome: &mut Outcome) -> anyhow::Result<()> {
+fn delete(cluster: &Cluster, label: &str) -> anyhow::Result<()> {
+    let delete = ["delete", "pods", "-l", label, "--wait=false"];
+    cluster.kubectl.run(&[&["-n", install::SYSTEM], delete.as_slice()].concat()).map(|_| ())
+}
+
+fn kill(cluster: &Cluster, part: &str, label: &str) -> anyhow::Result<()> {
+    let pods = cluster.kubectl.get(&["-n", install::SYSTEM, "pods", "-l", label])?;
+    let mut killed = 0;
+    for pod in pods["items"].as_array().into_iter().flatten() {
+        let uid = pod["metadata"]["uid"].as_str().context("a pod without a uid")?;
+        // The kernel cuts names: `pause` is no beginning of ours.
+        let processes = cluster.pod_processes(uid)?;
+        for (pid, _) in processes.iter().filter(|(_, name)| part.starts_with(name.as_str())) {
+            kill_process(Pid::from_raw(*pid).context("no process id")?, Signal::KILL)?;
+            killed += 1;
+        }
+    }
+    anyhow::ensure!(killed > 0, "{part} has no process on this machine");
+    Ok(())
+}
+
+fn restart(cluster: &Cluster, part: &str, how: How, outcome: &mut Outcome) -> anyhow::Result<()> {
     let label = format!("app.kubernetes.io/name={part}");
-    cluster.kubectl.run(&[
-        "-n",
-        install::SYSTEM,
-        "delete",
-        "pods",
-        "-l",
-        &label,
-        "--wait=false",
-    ])?;
+    match how {
+        How::Delete => delete(cluster, &label)?,
+        How::Kill => kill(cluster, part, &label)?,
+    }
+    let part = match how {
+        How::Delete => format!("{part} deleted"),
+        How::Kill => format!("{part} killed"),
+    };
     let began = Instant::now();
     let mut right_since = None;
     while right_since.is_none_or(|since: Instant| since.elapsed() < HOLD) {
         for verdict in view::verdicts(cluster)? {
             if verdict.status == "False" && verdict.name != "shop" {
-                outcome.failures.push(format!("{part} restarted: {verdict}"));
+                outcome.failures.push(format!("{part}: {verdict}"));
             }
         }
         let is_up = install::is_all_ready(cluster, install::SYSTEM);
@@ -72,9 +105,7 @@ fn restart(cluster: &Cluster, part: &str, outcome: &mut Outcome) -> anyhow::Resu
                 right_since = None;
                 if began.elapsed() > RIGHT_WITHIN {
                     let within = RIGHT_WITHIN.as_secs();
-                    outcome
-                        .failures
-                        .push(format!("{part} restarted: not right in {within} s: {last}"));
+                    outcome.failures.push(format!("{part}: not right in {within} s: {last}"));
                     return Ok(());
                 }
             }

@@ -1,4 +1,4 @@
-//! Faults on a pod's network by counted nft rules: one in twenty data segments of the server's
+//! Faults on a pod's network by counted nft rules: one in so many data segments of the server's
 //! data port, its probes excluded. The rule goes when the value is dropped.
 
 use anyhow::Context;
@@ -10,7 +10,8 @@ const TABLE: &str = "keelson-fault";
 const PORT: u16 = 8080;
 /// Longer than any segment without data.
 const WITH_DATA: &str = "meta length gt 100";
-const ONE_IN_TWENTY: &str = "numgen inc mod 20 eq 0 counter drop";
+/// The demo drops 5 %.
+pub const ONE_IN_TWENTY: u32 = 20;
 
 /// Where segments are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,22 +31,23 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Begins to drop.
+    /// Begins to drop one data segment in `one_in`.
     ///
     /// # Errors
     /// The pod has no process here, or nft refuses.
-    pub fn begin(cluster: &Cluster, pod: &Pod, kind: Kind) -> anyhow::Result<Self> {
+    pub fn begin(cluster: &Cluster, pod: &Pod, kind: Kind, one_in: u32) -> anyhow::Result<Self> {
+        let drop = format!("{WITH_DATA} numgen inc mod {one_in} eq 0 counter drop");
         let pid = cluster.pod_process(&pod.uid)?.to_string();
         let into_pod = ["nsenter", "-t", &pid, "-n"].map(String::from).to_vec();
         let (fault, chain, rule) = match kind {
             Kind::Door => {
-                let rule = format!("tcp dport {PORT} {WITH_DATA} {ONE_IN_TWENTY}");
+                let rule = format!("tcp dport {PORT} {drop}");
                 let fault = Self { family: "inet", enter: into_pod };
                 (fault, "{ type filter hook input priority 0; }".to_owned(), rule)
             }
             Kind::Egress => {
                 let device = host_end(&into_pod)?;
-                let rule = format!("tcp sport {PORT} {WITH_DATA} {ONE_IN_TWENTY}");
+                let rule = format!("tcp sport {PORT} {drop}");
                 let fault = Self { family: "netdev", enter: Vec::new() };
                 let chain =
                     format!("{{ type filter hook ingress device \"{device}\" priority 0; }}");

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context;
 
 use super::{
-    fault::{Fault, Kind},
+    fault::{Fault, Kind, ONE_IN_TWENTY},
     view::{self, Pod, Verdict},
 };
 use crate::cluster::Cluster;
@@ -79,7 +79,7 @@ pub fn fault_run(
     let pods = view::pods(cluster)?;
     let pod = pods.iter().find(|pod| pod.application == "shop").context("shop has no pod")?;
     let mut watch = Watch { cluster, failures: BTreeSet::new() };
-    let fault = Fault::begin(cluster, pod, kind)?;
+    let fault = Fault::begin(cluster, pod, kind, ONE_IN_TWENTY)?;
     let first = first_drop(&fault)?;
     let detected = watch.until(first + DETECT_WITHIN, "False")?.map(|at| at - first);
     show("DURING", &view::side_by_side(cluster)?);

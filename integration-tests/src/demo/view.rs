@@ -37,6 +37,20 @@ pub struct Pod {
     pub is_ready: bool,
 }
 
+impl Pod {
+    /// Of the object that the API server gives.
+    #[must_use]
+    pub fn of(object: &Value) -> Self {
+        Self {
+            name: text(&object["metadata"]["name"]),
+            uid: text(&object["metadata"]["uid"]),
+            application: text(&object["metadata"]["labels"]["app.kubernetes.io/name"]),
+            address: text(&object["status"]["podIP"]),
+            is_ready: condition(object, "Ready", "True").is_ok(),
+        }
+    }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.name, self.status, self.reason)
@@ -78,14 +92,7 @@ fn verdict(application: &Value) -> Verdict {
 pub fn pods(cluster: &Cluster) -> anyhow::Result<Vec<Pod>> {
     let list = cluster.kubectl.get(&["-n", DEMO, "pods"])?;
     let items = list["items"].as_array().cloned().unwrap_or_default();
-    let pod = |item: &Value| Pod {
-        name: text(&item["metadata"]["name"]),
-        uid: text(&item["metadata"]["uid"]),
-        application: text(&item["metadata"]["labels"]["app.kubernetes.io/name"]),
-        address: text(&item["status"]["podIP"]),
-        is_ready: condition(item, "Ready", "True").is_ok(),
-    };
-    Ok(items.iter().map(pod).collect())
+    Ok(items.iter().map(Pod::of).collect())
 }
 
 /// Both sides in one table.

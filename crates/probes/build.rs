@@ -6,7 +6,7 @@
     reason = "a build that cannot go on says so and stops"
 )]
 
-use std::{env, path::PathBuf, process::Command};
+use std::{env, ffi::OsString, path::PathBuf, process::Command};
 
 /// Oldest last; the first that is there is used.
 const CLANGS: [&str; 4] = ["clang-19", "clang", "clang-16", "clang-14"];
@@ -26,23 +26,23 @@ fn main() {
     };
     let triple = Command::new("gcc").arg("-dumpmachine").output();
     let triple = triple.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    let mut command = Command::new(&clang);
-    command
-        .args(["-g", "-O2", "-target", "bpf", "-Wall", "-Werror", "-mcpu=v2"])
-        .arg(format!("-D__TARGET_ARCH_{arch}"))
-        .arg("-I")
-        .arg(root.join("include"))
-        .arg("-I")
-        .arg(root.join("tcp"));
-    if let Some(headers) = env::var_os("DEP_BPF_INCLUDE") {
-        command.arg("-I").arg(headers);
+    let fixed = ["-g", "-O2", "-target", "bpf", "-Wall", "-Werror", "-mcpu=v2"];
+    let mut options: Vec<OsString> = fixed.map(OsString::from).into();
+    options.push(format!("-D__TARGET_ARCH_{arch}").into());
+    let includes = [Some(root.join("include")), Some(root.join("tcp"))];
+    let headers = env::var_os("DEP_BPF_INCLUDE").map(PathBuf::from);
+    let system = triple.ok().map(|triple| PathBuf::from(format!("/usr/include/{triple}")));
+    for directory in includes.into_iter().chain([headers, system]).flatten() {
+        options.extend(["-I".into(), directory.into()]);
     }
-    if let Ok(triple) = triple {
-        command.arg("-I").arg(format!("/usr/include/{triple}"));
+    for source in ["tcp", "classic"] {
+        let object = out.join(format!("{source}.bpf.o"));
+        let source = root.join(format!("tcp/{source}.bpf.c"));
+        let mut command = Command::new(&clang);
+        command.args(&options).arg("-c").arg(&source).arg("-o").arg(object);
+        let status = command.status().unwrap_or_else(|error| panic!("cannot run {clang}: {error}"));
+        assert!(status.success(), "{clang} cannot compile {}: {command:?}", source.display());
     }
-    command.arg("-c").arg(root.join("tcp/tcp.bpf.c")).arg("-o").arg(out.join("tcp.bpf.o"));
-    let status = command.status().unwrap_or_else(|error| panic!("cannot run {clang}: {error}"));
-    assert!(status.success(), "{clang} cannot compile tcp.bpf.c: {command:?}");
 }
 
 fn find() -> Option<String> {

@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Maps of the probe `tcp` and the small things done to them. Included by tcp.bpf.c alone. */
+/* Settings and maps of the probe `tcp`, and the small things done to them. */
 #pragma once
+
+/* Set by user space before load; the verifier prunes what it switches off. */
+SEC(".rodata.config") const volatile struct tcp_config config = {
+	.sampling_threshold = 0xffffffff,
+	.slow_us = 1000000,
+	.peers_per_cgroup = 512,
+	.account_every_ns = 100000000,
+	.period_ns = 5000000000ULL,
+	.use_storage = 1,
+};
 
 #define TCP_SERIES_MAX 65536
 #define TCP_CGROUPS_MAX 16384

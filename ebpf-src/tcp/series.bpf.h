@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Counters by cgroup, direction, remote address and service port. Included by tcp.bpf.c alone. */
+/* Counters by cgroup, direction, remote address and service port. */
 #pragma once
 
 static __noinline struct tcp_series_value *series_make(struct tcp_series_key *key)

@@ -1,6 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A socket: its state beside it, its totals, its addresses. Included by tcp.bpf.c alone. */
+/* A socket: its state beside it, its totals, its addresses. */
 #pragma once
+
+#define AF_INET 2
+#define AF_INET6 10
+#define PROTO_TCP 6
+#define SOCK_DONE_BIT 1 /* enum sock_flags: a FIN was received */
+
+enum {
+	STATE_ESTABLISHED = 1,
+	STATE_SYN_SENT = 2,
+	STATE_SYN_RECV = 3,
+	STATE_TIME_WAIT = 6,
+	STATE_CLOSE = 7,
+	STATE_LISTEN = 10,
+	STATE_NEW_SYN_RECV = 12,
+};
 
 static __always_inline struct tcp_conn *conn_get(struct sock *sk)
 {

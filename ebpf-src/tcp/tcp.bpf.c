@@ -26,34 +26,9 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Set by user space before load; the verifier prunes what it switches off. */
-SEC(".rodata.config") const volatile struct tcp_config config = {
-	.sampling_threshold = 0xffffffff,
-	.slow_us = 1000000,
-	.peers_per_cgroup = 512,
-	.account_every_ns = 100000000,
-	.period_ns = 5000000000ULL,
-	.use_storage = 1,
-};
-
 /* Puts the shared types into the object's BTF, by which a test proves user space's mirror of them. */
 const struct tcp_record *layout_record;
 const struct tcp_cgroup_record *layout_cgroup_record;
-
-#define AF_INET 2
-#define AF_INET6 10
-#define PROTO_TCP 6
-#define SOCK_DONE_BIT 1 /* enum sock_flags: a FIN was received */
-
-enum {
-	STATE_ESTABLISHED = 1,
-	STATE_SYN_SENT = 2,
-	STATE_SYN_RECV = 3,
-	STATE_TIME_WAIT = 6,
-	STATE_CLOSE = 7,
-	STATE_LISTEN = 10,
-	STATE_NEW_SYN_RECV = 12,
-};
 
 #include "socket.bpf.h"
 #include "series.bpf.h"

@@ -333,6 +333,24 @@ fn a_btf_file_that_is_not_there_is_named() {
 }
 
 #[test]
+fn without_btf_connections_that_were_begun_here_are_counted_and_the_rest_is_named() {
+    let probe = images::program("keelson-probe", "keelson-probes").unwrap();
+    let _namespace = Namespace::enter("classic");
+    let line = format!("mount -t tmpfs none /sys/kernel/btf && {} --self-test 20", probe.display());
+    let said = run("unshare", &["-m", "sh", "-c", &line]).unwrap();
+    assert!(said.contains("self-test Outbound opened=20 closed=20 sent=0 received=0"), "{said}");
+    assert!(!said.contains("self-test Inbound"), "{said}");
+    for (function, state) in
+        [("state", "fallback tp/"), ("rtt", "missing "), ("cgroup_made", "missing ")]
+    {
+        let line =
+            said.lines().find(|line| line.starts_with(&format!("program {function} {state}")));
+        let line = line.unwrap_or_else(|| panic!("{function} is not {state}: {said}"));
+        assert!(line.contains("the kernel has no BTF") && line.contains("--btf"), "{line}");
+    }
+}
+
+#[test]
 fn a_loader_without_capabilities_is_told_which_it_needs() {
     let probe = images::program("keelson-probe", "keelson-probes").unwrap();
     let args =

@@ -3,6 +3,7 @@
 //! It hands on raw bytes and map values; meaning is `abi`'s and the agent's. What cannot run is a
 //! value with its reason, never only a log line.
 
+mod classic;
 pub mod config;
 mod load;
 mod reader;

@@ -1,5 +1,6 @@
 //! Which programs this kernel takes, found by trying: BTF tracepoints with socket storage, then
-//! with a hash, then raw tracepoints. One program that cannot load does not take the others along.
+//! with a hash, then raw tracepoints; without any BTF classic tracepoints, which tell less. One
+//! program that cannot load does not take the others along.
 
 use std::{
     path::PathBuf,
@@ -11,9 +12,10 @@ use keelson_model::{CoverageReason, ProgramState, ProgramStatus, limits};
 use libbpf_rs::{ErrorKind, Link, Object, ObjectBuilder, OpenObject, PrintLevel, set_print};
 use zerocopy::IntoBytes;
 
-use crate::config::TcpProbeConfig;
+use crate::{classic, config::TcpProbeConfig};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
+const CLASSIC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/classic.bpf.o"));
 /// Maps that outlive an agent.
 const PINNED: [&str; 5] =
     ["tcp_conn_storage", "tcp_conn_hash", "tcp_series", "tcp_peers", "tcp_pin_set"];
@@ -22,7 +24,7 @@ const PINNED: [&str; 5] =
 struct Function {
     /// For example `retransmits`.
     name: &'static str,
-    /// Name of the BTF form; the raw one has `_raw` behind it.
+    /// Name of the BTF form; the others have `_raw` or `_classic` behind it.
     program: &'static str,
     tracepoint: &'static str,
 }
@@ -52,8 +54,11 @@ enum Mode {
     BtfWithStorage,
     BtfWithHash,
     RawWithHash,
+    /// Needs no BTF at all.
+    Classic,
 }
 
+/// Those that need BTF.
 const MODES: [Mode; 3] = [Mode::BtfWithStorage, Mode::BtfWithHash, Mode::RawWithHash];
 
 /// A loaded object with its links, and what could not run.
@@ -130,6 +135,15 @@ fn load_quietly(config: &TcpProbeConfig) -> Result<Loaded, LoadError> {
             Err(found) => refusal = found,
         }
     }
+    if refusal.reason == Some(CoverageReason::NoKernelBtf) {
+        match try_load(config, Mode::Classic, &[FUNCTIONS[0].program]) {
+            Ok(_) => return load_mode(config, Mode::Classic, refusal),
+            Err(classic) => {
+                let text = format!("{}; without it: {}", refusal.text, classic.text);
+                refusal.text = bounded(&text);
+            }
+        }
+    }
     Err(refusal.into())
 }
 
@@ -153,7 +167,11 @@ fn load_mode(
 ) -> Result<Loaded, LoadError> {
     let mut refused: Vec<Option<Refusal>> = Vec::new();
     for function in &FUNCTIONS {
-        refused.push(try_load(config, mode, &[function.program]).err());
+        refused.push(match mode == Mode::Classic && !classic::has(function.program) {
+            // What it would read stands in no field of a classic tracepoint.
+            true => Some(first_choice.clone()),
+            false => try_load(config, mode, &[function.program]).err(),
+        });
     }
     let good: Vec<&str> = FUNCTIONS
         .iter()
@@ -216,6 +234,14 @@ fn status(
 
 /// Whether the kernel takes these programs alone; nothing stays loaded.
 fn try_load(config: &TcpProbeConfig, mode: Mode, programs: &[&str]) -> Result<(), Refusal> {
+    if mode == Mode::Classic {
+        for program in programs {
+            classic::check(program).map_err(|error| Refusal {
+                text: bounded(&error.to_string()),
+                reason: Some(CoverageReason::NoKernelBtf),
+            })?;
+        }
+    }
     open(config, mode, programs, false)
         .and_then(OpenObject::load)
         .map(drop)
@@ -233,7 +259,8 @@ fn open(
     if let Some(btf) = &config.btf {
         builder.btf_custom_path(btf)?;
     }
-    let mut object = builder.name("keelson_tcp")?.open_memory(OBJECT)?;
+    let bytes = if mode == Mode::Classic { CLASSIC_OBJECT } else { OBJECT };
+    let mut object = builder.name("keelson_tcp")?.open_memory(bytes)?;
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let is_wanted = programs.iter().any(|wanted| name == program_name(wanted, mode));
@@ -268,6 +295,7 @@ fn attach(object: &Object, function: &Function, mode: Mode) -> libbpf_rs::Result
 fn program_name(program: &str, mode: Mode) -> String {
     match mode {
         Mode::RawWithHash => format!("{program}_raw"),
+        Mode::Classic => format!("{program}_classic"),
         Mode::BtfWithStorage | Mode::BtfWithHash => program.to_owned(),
     }
 }
@@ -276,6 +304,7 @@ impl Mode {
     fn section(self) -> &'static str {
         match self {
             Self::RawWithHash => "raw_tp",
+            Self::Classic => "tp",
             Self::BtfWithStorage | Self::BtfWithHash => "tp_btf",
         }
     }
@@ -285,11 +314,13 @@ impl Mode {
 fn explain(error: &libbpf_rs::Error, config: &TcpProbeConfig) -> Refusal {
     let log = take_text();
     let has_btf = config.btf.is_some() || std::path::Path::new("/sys/kernel/btf/vmlinux").exists();
-    let (text, reason) = if error.kind() == ErrorKind::PermissionDenied {
+    // The verifier's refusals are EACCES too, but it says what it dislikes.
+    let is_verifier = log.contains("BEGIN PROG LOAD LOG");
+    let (text, reason) = if error.kind() == ErrorKind::PermissionDenied && !is_verifier {
         let text =
             "the kernel does not permit it: add the capabilities BPF and PERFMON to the container";
         (text.to_owned(), Some(CoverageReason::MissingCapability))
-    } else if !has_btf {
+    } else if !has_btf && !is_verifier {
         let text = "the kernel has no BTF (/sys/kernel/btf/vmlinux): name a BTF file with --btf";
         (text.to_owned(), Some(CoverageReason::NoKernelBtf))
     } else {

@@ -1,7 +1,7 @@
 //! Line 3 on the cluster: what `keelson observe` adds up to is what the traffic's own log says, for
 //! clients on the server's node and on another, while one in fifty data segments is dropped.
 
-use std::{collections::BTreeMap, process::Command, time::Duration};
+use std::{collections::BTreeMap, path::Path, process::Command, time::Duration};
 
 use anyhow::Context;
 use serde_json::Value;
@@ -56,6 +56,7 @@ pub fn values(cluster: &Cluster, form: Form) -> anyhow::Result<Outcome> {
 
 fn compare(cluster: &Cluster, count: u64) -> anyhow::Result<Outcome> {
     let keelson = images::program("keelson", "keelson-cli")?;
+    let begin = jiff::Timestamp::now();
     let nodes = cluster.kubectl.get(&["nodes"])?;
     let node = |index: usize| nodes["items"][index]["metadata"]["name"].as_str().unwrap_or("");
     let (near, far) = (node(0), node(1));
@@ -105,7 +106,7 @@ fn compare(cluster: &Cluster, count: u64) -> anyhow::Result<Outcome> {
     }
     outcome.figures.push(format!("{dropped} segments dropped"));
     let seen = wait_for("the sums of keelson observe", SEEN_WITHIN, || {
-        let seen = observed(cluster, &keelson).map_err(|error| format!("{error:#}"))?;
+        let seen = observed(cluster, &keelson, begin).map_err(|error| format!("{error:#}"))?;
         let is_equal = expected.iter().all(|(name, sums)| seen.get(*name) == Some(sums));
         let server = seen.get("server").and_then(|server| server.get("opened"));
         let opened = expected.values().filter_map(|sums| sums.get("opened")).sum::<u64>();
@@ -129,12 +130,13 @@ fn pod(name: &str, node: &str, args: &str) -> String {
 /// of the server's accepted ones.
 fn observed(
     cluster: &Cluster,
-    keelson: &std::path::Path,
+    keelson: &Path,
+    begin: jiff::Timestamp,
 ) -> anyhow::Result<BTreeMap<String, Sums>> {
     let output = Command::new(keelson)
         .arg("--kubeconfig")
         .arg(&cluster.kubectl.kubeconfig)
-        .args(["observe", "-n", NAMESPACE, "--since", "9m", "-o", "json"])
+        .args(["observe", "-n", NAMESPACE, "-o", "json", "--since", &begin.to_string()])
         .output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "keelson observe: {said}");

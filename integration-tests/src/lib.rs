@@ -4,6 +4,8 @@
 //! kube-proxy, CoreDNS, on this machine. One cluster a machine: ports and bridges are the host's.
 
 pub mod acceptance;
+#[cfg(test)]
+mod architecture;
 pub mod cluster;
 pub mod delay;
 pub mod demo;

@@ -15,10 +15,51 @@ use keelson_integration_tests::{
     cluster::{Cluster, LOCK, NODES, PATIENCE, condition, left::left},
     paths,
     process::{recorded, run, wait_for},
+    tools,
 };
 use rustix::fs::{FlockOperation, flock};
 
 const WITHIN: Duration = Duration::from_secs(60);
+
+/// Directories below `deploy` with a kustomization, and whether it is a component.
+fn kustomizations(directory: &Path) -> Vec<(PathBuf, bool)> {
+    let entries = std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path());
+    let mut found: Vec<_> =
+        entries.filter(|path| path.is_dir()).flat_map(|path| kustomizations(&path)).collect();
+    if let Ok(text) = std::fs::read_to_string(directory.join("kustomization.yaml")) {
+        found.push((directory.to_owned(), text.contains("kind: Component")));
+    }
+    found
+}
+
+#[test]
+fn every_kustomization_builds_and_components_change_something() {
+    let kustomize = |directory: &Path| {
+        let program = tools::ensure().unwrap().kubernetes.to_string_lossy().into_owned();
+        run(&program, &["kubectl", "kustomize", &directory.to_string_lossy()]).unwrap()
+    };
+    let deploy = paths::tree().join("deploy").canonicalize().unwrap();
+    let base = kustomize(&deploy.join("base"));
+    for (directory, is_component) in kustomizations(&deploy) {
+        if !is_component {
+            assert!(kustomize(&directory).contains("kind: "), "{}", directory.display());
+            continue;
+        }
+        // A component is built onto the base, from beside it: paths are relative in kustomize.
+        let beside = tempfile::tempdir().unwrap();
+        let relative = |path: &Path| {
+            let up = "../".repeat(beside.path().canonicalize().unwrap().components().count() - 1);
+            format!("{up}{}", path.strip_prefix("/").unwrap().display())
+        };
+        let text = format!(
+            "resources: [{}]\ncomponents: [{}]\n",
+            relative(&deploy.join("base")),
+            relative(&directory)
+        );
+        std::fs::write(beside.path().join("kustomization.yaml"), text).unwrap();
+        assert_ne!(kustomize(beside.path()), base, "{}", directory.display());
+    }
+}
 
 fn keelson_dev(verb: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keelson-dev"));

@@ -1,12 +1,13 @@
 //! Line 7: what cannot be gets a condition that names the remedy.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use super::{Form, Outcome};
 use crate::{
     cluster::Cluster,
     demo::{install, view},
-    process::wait_for,
+    images,
+    process::{run, wait_for},
 };
 
 const WITHIN: Duration = Duration::from_secs(20);
@@ -79,7 +80,64 @@ pub fn bad_input(cluster: &Cluster, _form: Form) -> anyhow::Result<Outcome> {
         outcome.figures.push(format!("{name}: {message}"));
     }
     outcome.figures.push(collector_away(cluster)?);
+    let keelson = images::program("keelson", "keelson-cli")?;
+    for (what, patch, words) in BLIND {
+        outcome.figures.push(blind_agents(cluster, &keelson, what, patch, words)?);
+    }
     Ok(outcome)
+}
+
+/// Agents that cannot see: what is changed in their DaemonSet, and words that `keelson nodes` must
+/// say of both nodes.
+const BLIND: [(&str, &str, [&str; 2]); 2] = [
+    (
+        "agents without capabilities",
+        r#"[{"op": "replace", "path": "/spec/template/spec/containers/0/securityContext/capabilities", "value": {"drop": ["ALL"]}}]"#,
+        ["missing_capability", "add the capabilities BPF and PERFMON to the container"],
+    ),
+    (
+        // An empty directory hides the kernel's BTF from them.
+        "agents without BTF",
+        r#"[{"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": "none", "mountPath": "/sys/kernel/btf"}},
+            {"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": "tracing", "mountPath": "/sys/kernel/tracing", "readOnly": true}},
+            {"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "none", "emptyDir": {}}},
+            {"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "tracing", "hostPath": {"path": "/sys/kernel/tracing"}}}]"#,
+        ["no_kernel_btf", "name a BTF file with --btf"],
+    ),
+];
+
+fn blind_agents(
+    cluster: &Cluster,
+    keelson: &Path,
+    what: &str,
+    patch: &str,
+    words: [&str; 2],
+) -> anyhow::Result<String> {
+    let agent = "daemonset/keelson-agent";
+    cluster.kubectl.run(&["-n", install::SYSTEM, "patch", agent, "--type=json", "-p", patch])?;
+    let said = wait_for(what, STALE_WITHIN, || {
+        let kubeconfig = cluster.kubectl.kubeconfig.to_string_lossy().into_owned();
+        let nodes = run(&keelson.to_string_lossy(), &["--kubeconfig", &kubeconfig, "nodes"]);
+        let nodes = nodes.map_err(|error| format!("{error:#}"))?;
+        match words.iter().all(|word| nodes.matches(word).count() >= 2) {
+            true => Ok(()),
+            false => Err(nodes),
+        }
+    });
+    // What is not seen is Unknown, and says where to look.
+    let unknown = wait_for("shop Unknown/NoCoverage", STALE_WITHIN, || {
+        let verdicts = view::verdicts(cluster).map_err(|error| format!("{error:#}"))?;
+        let shop = verdicts.into_iter().find(|verdict| verdict.name == "shop");
+        match shop {
+            Some(shop) if shop.reason == "NoCoverage" => Ok(shop.message),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    cluster.kubectl.run(&["-n", install::SYSTEM, "rollout", "undo", agent])?;
+    install::all_ready(cluster, install::SYSTEM)?;
+    install::settled(cluster)?;
+    said?;
+    Ok(format!("{what}: {}; {}", words.join(", "), unknown?))
 }
 
 fn collector_away(cluster: &Cluster) -> anyhow::Result<String> {

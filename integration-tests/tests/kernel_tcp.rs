@@ -273,6 +273,34 @@ fn a_connection_is_counted_while_it_is_open() {
 }
 
 #[test]
+fn series_of_a_cgroup_that_is_gone_leave_and_begin_anew_with_a_new_start() {
+    let _namespace = Namespace::enter("retire");
+    let mut probe = Probe::start();
+    let (listener, address) = listen();
+    let server = echo(listener, 2);
+    let ours = |probe: &mut Probe| {
+        let mut series = probe.probe.series().unwrap();
+        series.retain(|(key, _)| key.port == address.port());
+        series
+    };
+    exchange(&mut TcpStream::connect(address).unwrap(), 1, 100);
+    let before = wait_for("two series", WITHIN, || {
+        let series = ours(&mut probe);
+        let closed: u64 = series.iter().map(|(_, value)| value.counters.closed).sum();
+        if closed == 2 { Ok(series) } else { Err(format!("{series:?}")) }
+    })
+    .unwrap();
+    let cgroups = before.iter().map(|(key, _)| key.cgroup).collect();
+    assert!(probe.probe.retire(&cgroups).unwrap() >= 2);
+    assert_eq!(ours(&mut probe), []);
+    exchange(&mut TcpStream::connect(address).unwrap(), 1, 100);
+    server.join().unwrap();
+    let after = ours(&mut probe);
+    assert!(!after.is_empty() && after.iter().all(|(_, value)| value.start > before[0].1.start));
+    assert!(after.iter().all(|(_, value)| value.counters.opened == 1), "{after:?}");
+}
+
+#[test]
 fn a_refused_connect_is_a_failure_with_its_errno_and_a_reset() {
     let namespace = Namespace::enter("refused");
     let mut probe = Probe::start();

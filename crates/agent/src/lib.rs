@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod enrich;
 pub mod export;
 pub mod metrics;
+pub mod orphans;
 pub mod pods;
 pub mod run;
 pub mod source;

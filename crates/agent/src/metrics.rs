@@ -14,6 +14,8 @@ pub struct Metrics {
     pub records: Counter,
     /// Series in the kernel's map.
     pub series: Gauge,
+    /// Series dropped from it because their cgroup was gone for long.
+    pub retired_series: Counter,
     /// Records that wait for the collector.
     pub held_records: Gauge,
     /// Walks of the cgroup tree because a name was missing.
@@ -33,6 +35,11 @@ impl Metrics {
         registry.register("windows", "Windows cut", self.windows.clone());
         registry.register("records", "Records handed on", self.records.clone());
         registry.register("series", "Series in the kernel's map", self.series.clone());
+        registry.register(
+            "retired_series",
+            "Series dropped from the kernel's map because their cgroup was gone for long",
+            self.retired_series.clone(),
+        );
         registry.register(
             "held_records",
             "Records that wait for the collector",

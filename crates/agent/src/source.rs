@@ -2,6 +2,7 @@
 //! that the rest is tested with a source of values.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,8 +13,8 @@ use std::{
 
 use keelson_abi::Event;
 use keelson_model::{
-    BootNanos, CoverageReason, Epoch, LedgerCut, LossReason, ProgramStatus, SeriesKey, SeriesValue,
-    limits,
+    BootNanos, CgroupId, CoverageReason, Epoch, LedgerCut, LossReason, ProgramStatus, SeriesKey,
+    SeriesValue, limits,
 };
 use keelson_probes::{LoadError, RawBatch, Reader, TcpProbe, TcpProbeConfig};
 use tokio::sync::mpsc;
@@ -25,6 +26,12 @@ pub trait Source: Send {
     /// # Errors
     /// They cannot be read now.
     fn series(&mut self) -> anyhow::Result<Vec<(SeriesKey, SeriesValue)>>;
+
+    /// Drops the series of cgroups that are gone; gives how many.
+    ///
+    /// # Errors
+    /// They cannot be dropped now.
+    fn retire(&mut self, cgroups: &HashSet<CgroupId>) -> anyhow::Result<u64>;
 
     /// The account up to the hand-over to the agent: `produced`, `lost`, `out_of_scope`, and in
     /// `held` what was produced and not yet handed over.
@@ -108,6 +115,10 @@ impl KernelSource {
 impl Source for KernelSource {
     fn series(&mut self) -> anyhow::Result<Vec<(SeriesKey, SeriesValue)>> {
         Ok(self.probe.series()?)
+    }
+
+    fn retire(&mut self, cgroups: &HashSet<CgroupId>) -> anyhow::Result<u64> {
+        Ok(self.probe.retire(cgroups)?)
     }
 
     fn ledger(&self) -> anyhow::Result<LedgerCut> {
@@ -196,6 +207,10 @@ impl NoSource {
 impl Source for NoSource {
     fn series(&mut self) -> anyhow::Result<Vec<(SeriesKey, SeriesValue)>> {
         Ok(Vec::new())
+    }
+
+    fn retire(&mut self, _: &HashSet<CgroupId>) -> anyhow::Result<u64> {
+        Ok(0)
     }
 
     fn ledger(&self) -> anyhow::Result<LedgerCut> {

@@ -9,8 +9,8 @@ use std::{
 
 use keelson_abi::Event;
 use keelson_model::{
-    ClockReading, Coverage, CoverageReason, LedgerCut, LossReason, UnixNanos, WindowId,
-    coverage::Interval,
+    CgroupId, ClockReading, Coverage, CoverageReason, LedgerCut, LossReason, SeriesKey,
+    SeriesValue, UnixNanos, WindowId, coverage::Interval,
 };
 use keelson_runtime::{clock::Clock, logs, shutdown::Shutdown};
 use rustix::time::{ClockId, clock_gettime};
@@ -19,12 +19,13 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::{
     aggregate::{Aggregator, Cut},
     cgroup::{
-        CgroupIndex,
+        CgroupIndex, Lookup,
         walk::{self, PodTree},
     },
     enrich,
     export::stream::SharedOutbox,
     metrics::Metrics,
+    orphans::Orphans,
     pods::watch::SharedPods,
     source::{Events, Source},
     window::{ProbeLedger, SeriesId},
@@ -66,6 +67,7 @@ struct Progress {
     other_events: u64,
     last: WindowId,
     refusals: u64,
+    orphans: Orphans,
 }
 
 // === impl Windows ===
@@ -133,6 +135,7 @@ impl Windows {
                 return;
             }
         };
+        self.retire(&series, &mut progress.orphans);
         let live: HashSet<SeriesId> =
             series.iter().map(|(key, value)| (*key, value.start)).collect();
         self.metrics.series.set(i64::try_from(series.len()).unwrap_or(i64::MAX));
@@ -177,6 +180,29 @@ impl Windows {
         let between = cut.imbalance();
         cut.held = cut.held.saturating_add(u64::try_from(between).unwrap_or(0));
         cut
+    }
+
+    /// Makes room in the kernel's map: what is retired now was in the cuts of more than a minute.
+    fn retire(&mut self, series: &[(SeriesKey, SeriesValue)], orphans: &mut Orphans) {
+        // A cgroup for which the index had no room is not gone.
+        if self.cgroups.is_full() {
+            return;
+        }
+        let is_missing = |cgroup: &CgroupId| self.cgroups.lookup(*cgroup) == Lookup::Missing;
+        let missing = series.iter().map(|(key, _)| key.cgroup).filter(is_missing).collect();
+        let due = orphans.due(&missing, self.now());
+        if due.is_empty() {
+            return;
+        }
+        match self.source.retire(&due) {
+            Ok(retired) => _ = self.metrics.retired_series.inc_by(retired),
+            Err(error) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "cannot retire series of cgroups gone"
+                );
+            }
+        }
     }
 
     /// A `cgroup_mkdir` may have been lost: looks for itself.

@@ -1,6 +1,7 @@
 //! The probe `tcp` as its user sees it: loaded, read, accounted.
 
 use std::{
+    collections::HashSet,
     fs,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
@@ -9,7 +10,8 @@ use std::{
 
 use keelson_abi::layout::{TcpPinSet, ledger};
 use keelson_model::{
-    BootNanos, CoverageReason, Epoch, LedgerCut, LossReason, ProgramStatus, SeriesKey, SeriesValue,
+    BootNanos, CgroupId, CoverageReason, Epoch, LedgerCut, LossReason, ProgramStatus, SeriesKey,
+    SeriesValue,
 };
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
 use rustix::{
@@ -150,6 +152,28 @@ impl TcpProbe {
             }
         }
         Ok(series)
+    }
+
+    /// Drops the series of cgroups that are gone for good; gives how many. Whoever still holds a
+    /// socket of theirs begins a series with a new start.
+    ///
+    /// # Errors
+    /// A map cannot be changed.
+    pub fn retire(&self, cgroups: &HashSet<CgroupId>) -> Result<u64, MapError> {
+        let map = self.map("tcp_series")?;
+        let cgroup_of = |key: &[u8]| key.first_chunk().map(|id| CgroupId(u64::from_ne_bytes(*id)));
+        let is_gone = |key: &Vec<u8>| cgroup_of(key).is_some_and(|id| cgroups.contains(&id));
+        // All keys first: a walk over a map that loses keys begins anew.
+        let keys: Vec<Vec<u8>> = map.keys().filter(is_gone).collect();
+        for key in &keys {
+            map.delete(key).map_err(|source| MapError { map: "tcp_series", source })?;
+        }
+        let peers = self.map("tcp_peers")?;
+        for cgroup in cgroups {
+            // Absent where its one series was `other`.
+            let _ = peers.delete(&cgroup.0.to_ne_bytes());
+        }
+        Ok(keys.len() as u64)
     }
 
     /// Entries of the series map that could not be decoded so far.

@@ -80,12 +80,17 @@ struct {
 	__type(value, struct tcp_series_value);
 } tcp_series SEC(".maps");
 
-/* Keys that a cgroup has in tcp_series. */
+struct tcp_peers_key {
+	__u64 cgroup_id;
+	__u64 direction;
+};
+
+/* Keys that a cgroup has in tcp_series, by direction. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, TCP_CGROUPS_MAX);
-	__type(key, __u64);
+	__uint(max_entries, 2 * TCP_CGROUPS_MAX);
+	__type(key, struct tcp_peers_key);
 	__type(value, __u64);
 } tcp_peers SEC(".maps");
 
@@ -122,12 +127,17 @@ struct {
 	__type(value, struct tcp_zeroes);
 } tcp_zero SEC(".maps");
 
-/* Counts in the ledger; gives the CPU's new value. Every helper that fails comes through here. */
+/*
+ * Counts in the ledger; gives the CPU's new value. Every helper that fails comes through here. Atomic,
+ * since an interrupt's program may come between a process's: no count is lost, but two records so
+ * nested may get the same number.
+ */
 static __always_inline __u64 ledger_add(__u32 slot)
 {
 	__u64 *value = bpf_map_lookup_elem(&tcp_ledger, &slot);
 
 	if (!value)
 		return 0;
-	return ++*value;
+	__sync_fetch_and_add(value, 1);
+	return *value;
 }

@@ -2,10 +2,12 @@
 /* Counters by cgroup, direction, remote address and service port. */
 #pragma once
 
+/* Adds a key; one beyond a bound counts under the overflow key of its cgroup and direction. */
 static __noinline struct tcp_series_value *series_make(struct tcp_series_key *key)
 {
 	__u32 zero = 0;
 	__u64 one = 1;
+	struct tcp_peers_key peers_key = {};
 	struct tcp_series_value *value;
 	struct tcp_zeroes *zeroes;
 	__u64 *peers;
@@ -15,19 +17,20 @@ static __noinline struct tcp_series_value *series_make(struct tcp_series_key *ke
 	zeroes = bpf_map_lookup_elem(&tcp_zero, &zero);
 	if (!zeroes)
 		return 0;
-	peers = bpf_map_lookup_elem(&tcp_peers, &key->cgroup_id);
-	if (peers)
-		__sync_fetch_and_add(peers, 1);
-	else
-		bpf_map_update_elem(&tcp_peers, &key->cgroup_id, &one, BPF_NOEXIST);
-	if ((peers && *peers > 2 * config.peers_per_cgroup) ||
-	    bpf_map_update_elem(&tcp_series, key, &zeroes->value, BPF_NOEXIST)) {
+	peers_key.cgroup_id = key->cgroup_id;
+	peers_key.direction = key->direction;
+	peers = bpf_map_lookup_elem(&tcp_peers, &peers_key);
+	if (!(peers && *peers >= config.peers_per_cgroup) &&
+	    !bpf_map_update_elem(&tcp_series, key, &zeroes->value, BPF_NOEXIST)) {
+		if (peers)
+			__sync_fetch_and_add(peers, 1);
+		else
+			bpf_map_update_elem(&tcp_peers, &peers_key, &one, BPF_NOEXIST);
+	} else {
 		/* Another CPU may have been first. */
 		value = bpf_map_lookup_elem(&tcp_series, key);
 		if (value)
 			return value;
-		if (peers)
-			__sync_fetch_and_add(peers, -1);
 		ledger_add(TCP_LEDGER_SERIES_OTHER);
 		key->family = TCP_AF_OTHER;
 		key->port = 0;

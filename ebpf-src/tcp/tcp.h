@@ -10,7 +10,7 @@
 #endif
 
 /* Layout of maps and records: another number is another pin directory. */
-#define TCP_LAYOUT 1
+#define TCP_LAYOUT 2
 
 #define TCP_AF_OTHER 0
 #define TCP_AF_INET 2

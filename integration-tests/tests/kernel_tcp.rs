@@ -17,7 +17,10 @@ use keelson_integration_tests::{
     process::{run, wait_for},
     retransmits::{self, Retransmits},
 };
-use keelson_model::{ConnectionRecord, Direction, KeepReasons, RecordKind, Remote, TcpCounters};
+use keelson_model::{
+    ConnectionRecord, Direction, KeepReasons, RecordKind, Remote, SeriesKey, SeriesValue,
+    TcpCounters, limits,
+};
 use keelson_probes::{RawBatch, Reader, TcpProbe, TcpProbeConfig};
 use rustix::{
     fs::{Mode, OFlags},
@@ -298,6 +301,37 @@ fn series_of_a_cgroup_that_is_gone_leave_and_begin_anew_with_a_new_start() {
     let after = ours(&mut probe);
     assert!(!after.is_empty() && after.iter().all(|(_, value)| value.start > before[0].1.start));
     assert!(after.iter().all(|(_, value)| value.counters.opened == 1), "{after:?}");
+}
+
+#[test]
+fn peers_beyond_the_bound_count_together_and_none_is_lost() {
+    const PEERS: u64 = limits::PEERS_PER_CGROUP as u64;
+    const BEYOND: u64 = 40;
+    let _namespace = Namespace::enter("peers");
+    let mut probe = Probe::start();
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = echo(listener, usize::try_from(PEERS + BEYOND).unwrap());
+    for peer in 1..=PEERS + BEYOND {
+        let [_, _, c, d] = u32::try_from(peer).unwrap().to_be_bytes();
+        exchange(&mut TcpStream::connect((Ipv4Addr::new(127, 1, c, d), port)).unwrap(), 1, 10);
+    }
+    server.join().unwrap();
+    let series = probe.probe.series().unwrap();
+    let own = series.iter().find(|(key, _)| key.port == port).unwrap().0.cgroup;
+    let is_ours = |key: &SeriesKey| key.cgroup == own && key.direction == Direction::Outbound;
+    let outbound = series.into_iter().filter(|(key, _)| is_ours(key));
+    let (beyond, named): (Vec<_>, Vec<_>) =
+        outbound.partition(|(key, _)| key.remote == Remote::Other);
+    assert_eq!(named.len() as u64, PEERS);
+    let opened = |series: &[(SeriesKey, SeriesValue)]| -> u64 {
+        series.iter().map(|(_, value)| value.counters.opened).sum()
+    };
+    // What else this cgroup connects to counts against the bound, too.
+    let ours: Vec<_> = named.into_iter().filter(|(key, _)| key.port == port).collect();
+    assert_eq!(opened(&ours), ours.len() as u64);
+    let elsewhere = PEERS - ours.len() as u64;
+    assert!(opened(&beyond) >= BEYOND + elsewhere, "{elsewhere}: {beyond:?}");
 }
 
 #[test]

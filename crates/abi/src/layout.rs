@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `TCP_LAYOUT`.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// `enum tcp_record_kind`.
 pub const KIND_CONNECTION: u16 = 1;

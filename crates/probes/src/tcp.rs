@@ -170,8 +170,10 @@ impl TcpProbe {
         }
         let peers = self.map("tcp_peers")?;
         for cgroup in cgroups {
-            // Absent where its one series was `other`.
-            let _ = peers.delete(&cgroup.0.to_ne_bytes());
+            // Outbound and inbound; absent where there was no peer.
+            for direction in [1_u64, 2] {
+                let _ = peers.delete(&[cgroup.0, direction].map(u64::to_ne_bytes).concat());
+            }
         }
         Ok(keys.len() as u64)
     }

@@ -16,6 +16,8 @@ use crate::{classic, config::TcpProbeConfig};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
 const CLASSIC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/classic.bpf.o"));
+/// Before the layout's number, in the name of its directory.
+const LAYOUTS: &str = "tcp-";
 /// Maps that outlive an agent.
 const PINNED: [&str; 5] =
     ["tcp_conn_storage", "tcp_conn_hash", "tcp_series", "tcp_peers", "tcp_pin_set"];
@@ -372,7 +374,12 @@ fn take_text() -> String {
 
 /// Directory of this layout's pins below a node's.
 pub(crate) fn layout_directory() -> String {
-    format!("tcp-{}", layout::VERSION)
+    format!("{LAYOUTS}{}", layout::VERSION)
+}
+
+/// The layout whose pins lie in a directory of that name; none: it is not ours.
+pub(crate) fn layout_of(directory: &str) -> Option<u16> {
+    directory.strip_prefix(LAYOUTS)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::{
     sync::mpsc::SyncSender,
 };
 
-use keelson_abi::layout::{TcpPinSet, ledger};
+use keelson_abi::layout::{self, TcpPinSet, ledger};
 use keelson_model::{
     BootNanos, CgroupId, CoverageReason, Epoch, LedgerCut, LossReason, ProgramStatus, SeriesKey,
     SeriesValue,
@@ -290,5 +290,46 @@ fn lock_pins(root: &Path) -> Result<(OwnedFd, PathBuf), LoadError> {
         rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
     rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)
         .map_err(|_| LoadError::PinsInUse { path: path.clone() })?;
+    remove_older(root);
     Ok((directory, path))
+}
+
+/// Removes the pins of layouts older than the one before: nobody goes back further.
+fn remove_older(root: &Path) {
+    let entries = fs::read_dir(root).into_iter().flatten().flatten();
+    let is_old = |name: &str| load::layout_of(name).is_some_and(|of| of + 1 < layout::VERSION);
+    for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_old)) {
+        if let Err(error) = fs::remove_dir_all(entry.path()) {
+            tracing::warn!(path = %entry.path().display(), %error, "cannot remove old pins");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_of_this_layout_and_the_one_before_stay_and_so_does_what_is_not_ours() {
+        let root = tempfile::tempdir().unwrap();
+        let newest = layout::VERSION;
+        let ours = |version: u16| format!("tcp-{version}");
+        for name in
+            [ours(newest - 2), ours(newest - 1), ours(newest + 1), "tcp-x".into(), "dns-0".into()]
+        {
+            fs::create_dir(root.path().join(name)).unwrap();
+        }
+        fs::write(root.path().join(ours(newest - 2)).join("tcp_series"), "").unwrap();
+        let (_lock, directory) = lock_pins(root.path()).unwrap();
+        assert!(matches!(lock_pins(root.path()), Err(LoadError::PinsInUse { .. })));
+        assert_eq!(directory, root.path().join(ours(newest)));
+        let there = fs::read_dir(root.path()).unwrap().flatten();
+        let mut there: Vec<_> =
+            there.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        there.sort();
+        let mut expected =
+            [ours(newest - 1), ours(newest), ours(newest + 1), "tcp-x".into(), "dns-0".into()];
+        expected.sort();
+        assert_eq!(there, expected);
+    }
 }

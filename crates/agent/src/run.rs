@@ -147,7 +147,10 @@ fn exporter(
     let (gauge, condition) = (metrics.connected.clone(), readiness.condition("collector"));
     let connected = move |is_connected: bool| {
         gauge.set(is_connected.into());
-        condition.set(is_connected);
+        // A new agent that cannot reach it stops a rollout; one that loses it later is not at fault.
+        if is_connected {
+            condition.set(true);
+        }
     };
     Ok(Exporter {
         collector: ClientTls {

@@ -6,8 +6,6 @@ use std::{fs, path::Path, time::Duration};
 use super::{NODES, left, node};
 use crate::process::{Started, marked, recorded, run, wait_for};
 
-/// Roots of pods' cgroups, in every hierarchy: the first node's and the second's.
-pub(super) const CGROUP_ROOTS: [&str; 2] = ["kubepods", NODES[1]];
 /// Where CNI plugins keep what they answered; it cannot be set per containerd.
 const CNI_RESULTS: &str = "/var/lib/cni/results";
 /// A killed process's namespaces, mounts and cgroups go a moment after it.
@@ -117,7 +115,7 @@ fn remove_cni_results() {
 
 fn remove_cgroups() {
     for hierarchy in fs::read_dir(node::CGROUPS).into_iter().flatten().flatten() {
-        for name in CGROUP_ROOTS {
+        for name in left::CGROUP_ROOTS {
             remove_tree(&hierarchy.path().join(name));
         }
     }

@@ -4,6 +4,9 @@
 use std::{ffi::OsStr, fs, path::Path};
 
 use super::{NODES, node};
+
+/// Roots of pods' cgroups, in every hierarchy: the first node's and the second's.
+pub(super) const CGROUP_ROOTS: [&str; 2] = ["kubepods", NODES[1]];
 use crate::process::{marked, run};
 
 /// Everything of a cluster with that state directory, one line each; empty when it is gone.
@@ -78,7 +81,7 @@ fn tables() -> Vec<String> {
 fn cgroups() -> Vec<String> {
     let hierarchies = fs::read_dir(node::CGROUPS).into_iter().flatten().flatten();
     hierarchies
-        .flat_map(|hierarchy| super::cleanup::CGROUP_ROOTS.map(|name| hierarchy.path().join(name)))
+        .flat_map(|hierarchy| CGROUP_ROOTS.map(|name| hierarchy.path().join(name)))
         .filter(|path| path.exists())
         .map(|path| format!("cgroup {}", path.display()))
         .collect()

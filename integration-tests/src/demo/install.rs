@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::view;
 use crate::{cluster::Cluster, paths, process::wait_for, step::step};
 
 /// Namespace of Keelson.
 pub const SYSTEM: &str = "keelson-system";
-/// Namespace of the demo.
-pub const DEMO: &str = "demo";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Applies the manifests and waits for all pods. Programs whose image changed are started anew.
@@ -46,7 +45,7 @@ pub fn install(cluster: &Cluster, changed: &[String]) -> anyhow::Result<()> {
     step("installing the demo (deploy/demo)", || apply("demo"))?;
     step("waiting for all pods", || {
         all_ready(cluster, SYSTEM)?;
-        all_ready(cluster, DEMO)
+        all_ready(cluster, view::DEMO)
     })
 }
 
@@ -97,7 +96,7 @@ fn name(object: &Value) -> String {
 /// One does not; what they say is in the message.
 pub fn settled(cluster: &Cluster) -> anyhow::Result<()> {
     wait_for("healthy Applications", PATIENCE, || {
-        let verdicts = super::view::verdicts(cluster).map_err(|error| format!("{error:#}"))?;
+        let verdicts = view::verdicts(cluster).map_err(|error| format!("{error:#}"))?;
         let is_settled = verdicts.len() == 6
             && verdicts.iter().all(|verdict| match verdict.name.as_str() {
                 "idle" => verdict.reason == "NoTraffic",

@@ -4,8 +4,10 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::install::DEMO;
 use crate::cluster::{Cluster, condition};
+
+/// Namespace of the demo.
+pub const DEMO: &str = "demo";
 
 /// KernelHealthy of one Application.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@
 use std::{ffi::OsStr, fs, path::Path};
 
 use super::{NODES, node};
+use crate::process::{marked, run};
 
 /// Roots of pods' cgroups, in every hierarchy: the first node's and the second's.
 pub(super) const CGROUP_ROOTS: [&str; 2] = ["kubepods", NODES[1]];
-use crate::process::{marked, run};
 
 /// Everything of a cluster with that state directory, one line each; empty when it is gone.
 #[must_use]

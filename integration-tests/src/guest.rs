@@ -198,29 +198,31 @@ const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t sysfs sys /sys
 /bin/busybox mount -t devtmpfs dev /dev
 /bin/busybox ifconfig lo 127.0.0.1 up
-/program $(/bin/busybox cat /arguments) 2>&1 | /bin/busybox sed 's/^/@@ /'
+/bin/busybox mount -t tracefs tracefs /sys/kernel/tracing
+/bin/busybox sh /script 2>&1 | /bin/busybox sed 's/^/@@ /'
 /bin/busybox poweroff -f
 ";
 
-/// Boots a kernel, runs a static program in it and gives its lines.
+/// Boots a kernel, runs a script in it, whose `/program` is that static program and which has
+/// busybox besides, and gives its lines.
 ///
 /// # Errors
 /// The guest printed none; the console's last lines are in the message.
-pub fn boot(kernel: &Kernel, program: &Path, arguments: &str) -> anyhow::Result<Vec<String>> {
+pub fn boot(kernel: &Kernel, program: &Path, script: &str) -> anyhow::Result<Vec<String>> {
     let root = tempfile::tempdir()?;
     for directory in ["bin", "proc", "sys", "dev"] {
         fs::create_dir(root.path().join(directory))?;
     }
     fs::copy("/bin/busybox", root.path().join("bin/busybox"))?;
     fs::copy(program, root.path().join("program"))?;
-    fs::write(root.path().join("arguments"), arguments)?;
+    fs::write(root.path().join("script"), script)?;
     let init = root.path().join("init");
     fs::write(&init, INIT)?;
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
     let archive = root.path().with_extension("cpio.gz");
-    let script = "cd \"$1\" && find . | cpio -o -H newc 2>/dev/null | gzip -1 > \"$2\"";
+    let pack = "cd \"$1\" && find . | cpio -o -H newc 2>/dev/null | gzip -1 > \"$2\"";
     let (from, to) = (root.path().to_string_lossy(), archive.to_string_lossy());
-    run("sh", &["-c", script, "sh", &from, &to])?;
+    run("sh", &["-c", pack, "sh", &from, &to])?;
     let image = kernel.image.to_string_lossy();
     let append = "console=ttyS0 panic=-1 quiet mitigations=off cryptomgr.notests";
     // Software emulation always: what else a machine offers is not to be relied on.

@@ -30,6 +30,17 @@ check: setup
     cargo fmt --all --check
     cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
 
+# Licences, sources and advisories of what we depend on; the advisories come from the internet
+deny:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    root="${KEELSON_CACHE:-$HOME/.cache/keelson}/tools/cargo-deny-0.20.2"
+    if ! [ -x "$root/bin/cargo-deny" ]; then
+      echo "deny: building cargo-deny 0.20.2"
+      cargo install --quiet --locked --version 0.20.2 --root "$root" cargo-deny
+    fi
+    "$root/bin/cargo-deny" check bans licenses sources advisories
+
 # Tests that need neither root nor a cluster
 unit: setup
     cargo test --locked --profile ci --workspace --exclude keelson-integration-tests --quiet

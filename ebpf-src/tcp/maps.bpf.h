@@ -102,6 +102,13 @@ struct {
 } tcp_ledger SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TCP_SETTLED_SLOTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} tcp_settled SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(__u32));
@@ -128,16 +135,13 @@ struct {
 } tcp_zero SEC(".maps");
 
 /*
- * Counts in the ledger; gives the CPU's new value. Every helper that fails comes through here. Atomic,
- * since an interrupt's program may come between a process's: no count is lost, but two records so
- * nested may get the same number.
+ * Counts in the ledger. Every helper that fails comes through here. Atomic, since an interrupt's
+ * program may come between a process's.
  */
-static __always_inline __u64 ledger_add(__u32 slot)
+static __always_inline void ledger_add(__u32 slot)
 {
 	__u64 *value = bpf_map_lookup_elem(&tcp_ledger, &slot);
 
-	if (!value)
-		return 0;
-	__sync_fetch_and_add(value, 1);
-	return *value;
+	if (value)
+		__sync_fetch_and_add(value, 1);
 }

@@ -371,7 +371,6 @@ static __always_inline int on_cgroup(void *ctx, struct cgroup *cgroup, __u16 kin
 {
 	struct tcp_cgroup_record record = {};
 	const char *name;
-	long failed;
 
 	/* v1 hierarchies have their own ids; the one of v2 has 0. */
 	if (!cgroup || BPF_CORE_READ(cgroup, root, hierarchy_id) != 0)
@@ -379,10 +378,6 @@ static __always_inline int on_cgroup(void *ctx, struct cgroup *cgroup, __u16 kin
 	if (config.scope_id && compat_ancestor_id(cgroup, config.scope_level) != config.scope_id)
 		return 0;
 	record.header.kind = kind;
-	record.header.version = TCP_LAYOUT;
-	record.header.size = sizeof(record);
-	record.header.cpu = bpf_get_smp_processor_id();
-	record.header.boot_ns = bpf_ktime_get_boot_ns();
 	record.header.cgroup_id = BPF_CORE_READ(cgroup, kn, id);
 	record.level = BPF_CORE_READ(cgroup, level);
 	if (record.level)
@@ -390,10 +385,7 @@ static __always_inline int on_cgroup(void *ctx, struct cgroup *cgroup, __u16 kin
 	name = BPF_CORE_READ(cgroup, kn, name);
 	if (bpf_probe_read_kernel_str(record.name, sizeof(record.name), name) < 0)
 		ledger_add(TCP_LEDGER_READ_FAILED);
-	record.header.sequence = ledger_add(TCP_LEDGER_PRODUCED);
-	failed = bpf_perf_event_output(ctx, &tcp_events, BPF_F_CURRENT_CPU, &record, sizeof(record));
-	if (failed)
-		ledger_add(failed == -ENOSPC ? TCP_LEDGER_BUFFER_FULL : TCP_LEDGER_OUTPUT_FAILED);
+	output(ctx, &record, sizeof(record));
 	return 0;
 }
 

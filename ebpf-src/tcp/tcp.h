@@ -10,7 +10,7 @@
 #endif
 
 /* Layout of maps and records: another number is another pin directory. */
-#define TCP_LAYOUT 2
+#define TCP_LAYOUT 3
 
 #define TCP_AF_OTHER 0
 #define TCP_AF_INET 2
@@ -50,6 +50,20 @@ enum tcp_ledger_slot {
 	TCP_LEDGER_SLOTS,
 };
 
+/*
+ * Slots of the map tcp_settled: where records went that had left the kernel, as the agents of this pin
+ * set knew. User space alone writes it; what a killed agent had in hand is the rest of the account.
+ */
+enum tcp_settled_slot {
+	TCP_SETTLED_DELIVERED = 0, /* acknowledged by the collector */
+	TCP_SETTLED_CONSUMED, /* for the agent itself: cgroups */
+	TCP_SETTLED_DECODE_FAILED,
+	TCP_SETTLED_PENDING_FULL,
+	TCP_SETTLED_QUEUE_FULL,
+	TCP_SETTLED_AGENT_RESTART,
+	TCP_SETTLED_SLOTS,
+};
+
 struct tcp_header {
 	__u16 kind; /* enum tcp_record_kind */
 	__u16 version; /* TCP_LAYOUT */
@@ -57,7 +71,7 @@ struct tcp_header {
 	__u16 flags;
 	__u32 cpu;
 	__u32 netns; /* inode of the network namespace */
-	__u64 sequence; /* per CPU from 1 without gaps */
+	__u64 sequence; /* unique for a CPU: 4 * number + lane, each lane's numbers from 1 without gaps */
 	__u64 boot_ns; /* CLOCK_BOOTTIME */
 	__u64 cgroup_id;
 };

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 use std::{
+    collections::HashSet,
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::mpsc::{Receiver, sync_channel},
@@ -18,8 +19,8 @@ use keelson_integration_tests::{
     retransmits::{self, Retransmits},
 };
 use keelson_model::{
-    ConnectionRecord, Direction, KeepReasons, RecordKind, Remote, SeriesKey, SeriesValue,
-    TcpCounters, limits,
+    ConnectionRecord, Direction, KeepReasons, LedgerCut, LossReason, RecordKind, Remote, SeriesKey,
+    SeriesValue, TcpCounters, limits,
 };
 use keelson_probes::{RawBatch, Reader, TcpProbe, TcpProbeConfig};
 use rustix::{
@@ -71,8 +72,12 @@ struct Probe {
 
 impl Probe {
     fn start() -> Self {
-        let probe = TcpProbe::load(&TcpProbeConfig::default())
-            .unwrap_or_else(|error| panic!("{error}; these tests need root"));
+        Self::with(&TcpProbeConfig::default())
+    }
+
+    fn with(config: &TcpProbeConfig) -> Self {
+        let probe =
+            TcpProbe::load(config).unwrap_or_else(|error| panic!("{error}; these tests need root"));
         let (sink, batches) = sync_channel(64);
         let reader = Some(probe.start_reader(sink).unwrap());
         Self { probe, batches, records: Vec::new(), received: 0, reader }
@@ -368,6 +373,64 @@ fn an_abort_is_a_reset_sent_here_and_received_there() {
     assert_eq!(resets, (1, 1));
 }
 
+/// A bpffs of our own, for pins.
+struct Bpffs(tempfile::TempDir);
+
+impl Bpffs {
+    fn mount() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        run("mount", &["-t", "bpf", "none", directory.path().to_str().unwrap()]).unwrap();
+        Self(directory)
+    }
+}
+
+impl Drop for Bpffs {
+    fn drop(&mut self) {
+        let _ = run("umount", &[self.0.path().to_str().unwrap()]);
+    }
+}
+
+fn identities(records: &[ConnectionRecord]) -> HashSet<(u32, u64)> {
+    records.iter().map(|record| (record.cpu, record.sequence)).collect()
+}
+
+#[test]
+fn what_a_killed_agent_had_in_hand_is_counted_by_the_next_and_no_number_comes_twice() {
+    let _namespace = Namespace::enter("restart");
+    let bpffs = Bpffs::mount();
+    let pin_dir = Some(bpffs.0.path().join("keelson"));
+    let config = TcpProbeConfig { pin_dir, ..TcpProbeConfig::default() };
+    let connect = || {
+        let (listener, address) = listen();
+        let server = echo(listener, 50);
+        (0..50).for_each(|_| exchange(&mut TcpStream::connect(address).unwrap(), 1, 100));
+        server.join().unwrap();
+    };
+    let (mut records, mut restarts) = (Vec::new(), 0);
+    let mut epochs = HashSet::new();
+    for life in 1..=3 {
+        let mut probe = Probe::with(&config);
+        let before = probe.probe.ledger().unwrap();
+        let restart = before.lost.get(&LossReason::AgentRestart).copied().unwrap_or(0);
+        assert_eq!(restart, restarts, "life {life}: {before:?}");
+        assert_eq!((before.delivered, before.consumed), (20 * (life - 1), 10 * (life - 1)));
+        epochs.insert(probe.probe.epoch());
+        connect();
+        probe.probe.detach();
+        let last = probe.probe.ledger().unwrap();
+        // It lived to note 30 of its records.
+        let noted = LedgerCut { delivered: 20 * life, consumed: 10 * life, ..before.clone() };
+        probe.probe.settle(&noted).unwrap();
+        restarts = last.produced - (last.lost_total() - restart) - 30 * life;
+        probe.reader.take();
+        probe.drain();
+        records.append(&mut probe.records);
+    }
+    assert_eq!(epochs.len(), 1, "one pin set");
+    assert!(records.len() >= 300 && restarts >= 210, "{} records, {restarts}", records.len());
+    assert_eq!(identities(&records).len(), records.len());
+}
+
 #[test]
 fn every_record_that_the_kernel_numbered_arrives_or_is_counted_as_lost() {
     let _namespace = Namespace::enter("ledger");
@@ -382,9 +445,10 @@ fn every_record_that_the_kernel_numbered_arrives_or_is_counted_as_lost() {
     // The reader's last drain.
     probe.reader.take();
     probe.drain();
-    let cut = probe.probe.kernel_ledger().unwrap();
+    let cut = probe.probe.ledger().unwrap();
     assert!(cut.produced >= 1000, "{cut:?}");
     assert_eq!(cut.produced, probe.received + cut.lost_total(), "{cut:?}");
+    assert_eq!(identities(&probe.records).len(), probe.records.len());
 }
 
 #[test]
@@ -398,11 +462,10 @@ fn a_btf_file_that_is_not_there_is_named() {
 fn without_btf_connections_that_were_begun_here_are_counted_and_the_rest_is_named() {
     let probe = images::program("keelson-probe", "keelson-probes").unwrap();
     let _namespace = Namespace::enter("classic");
-    // Where systemd is not, nobody has mounted tracefs.
-    let line = format!(
-        "mount -t tmpfs none /sys/kernel/btf && mount -t tracefs none /sys/kernel/tracing && {} --self-test 20",
-        probe.display()
-    );
+    // Where neither systemd nor containerd was, nobody has mounted tracefs.
+    let tracefs = "mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing";
+    let self_test = format!("{} --self-test 20", probe.display());
+    let line = format!("mount -t tmpfs none /sys/kernel/btf && {{ {tracefs}; }} && {self_test}");
     let said = run("unshare", &["-m", "sh", "-c", &line]).unwrap();
     assert!(said.contains("self-test Outbound opened=20 closed=20 sent=0 received=0"), "{said}");
     assert!(!said.contains("self-test Inbound"), "{said}");

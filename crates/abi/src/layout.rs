@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `TCP_LAYOUT`.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// `enum tcp_record_kind`.
 pub const KIND_CONNECTION: u16 = 1;
@@ -199,4 +199,20 @@ pub mod ledger {
     pub const SERIES_OTHER: u32 = 6;
     /// A kernel field could not be read.
     pub const READ_FAILED: u32 = 7;
+}
+
+/// Slots of the map `tcp_settled`, `enum tcp_settled_slot`.
+pub mod settled {
+    /// Acknowledged by the collector.
+    pub const DELIVERED: u32 = 0;
+    /// Used by the agent itself.
+    pub const CONSUMED: u32 = 1;
+    /// No records of a known layout.
+    pub const DECODE_FAILED: u32 = 2;
+    /// Too many were in hand for their names.
+    pub const PENDING_FULL: u32 = 3;
+    /// Too many waited for the collector.
+    pub const QUEUE_FULL: u32 = 4;
+    /// In the hand of an agent that was killed.
+    pub const AGENT_RESTART: u32 = 5;
 }

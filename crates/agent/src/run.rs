@@ -23,7 +23,10 @@ use tokio::sync::mpsc;
 use crate::{
     args::{AgentArgs, threshold},
     cgroup::{CgroupIndex, walk},
-    export::stream::{Exporter, SharedOutbox},
+    export::{
+        outbox::Outbox,
+        stream::{Exporter, SharedOutbox},
+    },
     metrics::Metrics,
     pods::watch::{self, SharedPods},
     source::{Events, KernelSource, NoSource, Source},
@@ -58,7 +61,9 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
     let (metrics, readiness) = (Metrics::default(), Readiness::default());
     let mut registry = Registry::default();
     metrics.register(&mut registry);
-    let (pods, outbox) = (SharedPods::default(), Arc::new(SharedOutbox::default()));
+    let inherited = kernel.source.ledger()?;
+    let pods = SharedPods::default();
+    let outbox = Arc::new(SharedOutbox::new(Outbox::after(&inherited)));
     let mut tasks = Tasks::new(Shutdown::new());
     let shutdown = tasks.shutdown();
     let exporter = exporter(&args, node_uid, kernel.epoch, &outbox, &clock, &metrics, &readiness)?;

@@ -33,12 +33,21 @@ pub trait Source: Send {
     /// They cannot be dropped now.
     fn retire(&mut self, cgroups: &HashSet<CgroupId>) -> anyhow::Result<u64>;
 
-    /// The account up to the hand-over to the agent: `produced`, `lost`, `out_of_scope`, and in
-    /// `held` what was produced and not yet handed over.
+    /// The account since the pin set was made, but for what became of the records that this
+    /// process took: that is the caller's to add.
     ///
     /// # Errors
     /// It cannot be read now.
     fn ledger(&self) -> anyhow::Result<LedgerCut>;
+
+    /// Notes for the next agent where all records went whose end is known.
+    ///
+    /// # Errors
+    /// It cannot be written now.
+    fn settle(&self, cut: &LedgerCut) -> anyhow::Result<()>;
+
+    /// Nothing more is counted; the events end as soon as all were taken.
+    fn stop(&mut self);
 
     /// Counts that the kernel had no room for, as `Loss` in coverage.
     ///
@@ -62,17 +71,11 @@ pub trait Source: Send {
 /// The kernel's probe with its reader and decoder.
 pub struct KernelSource {
     probe: TcpProbe,
-    counts: Arc<HandOver>,
+    /// Records that could not be decoded.
+    undecodable: Arc<AtomicU64>,
     /// Before the decoder: its end lets the decoder end.
     reader: Option<Reader>,
     decoder: Option<JoinHandle<()>>,
-}
-
-/// Records that came out of the kernel's buffer.
-#[derive(Debug, Default)]
-struct HandOver {
-    received: AtomicU64,
-    undecodable: AtomicU64,
 }
 
 /// Events in the order of their arrival.
@@ -87,15 +90,15 @@ impl KernelSource {
     /// Nothing can run.
     pub fn start(config: &TcpProbeConfig) -> anyhow::Result<(Self, Events)> {
         let probe = TcpProbe::load(config)?;
-        let counts = Arc::new(HandOver::default());
+        let undecodable = Arc::new(AtomicU64::new(0));
         let (raw_sink, raw) = sync_channel(limits::AGENT_RAW_BATCHES);
         let (sink, events) = mpsc::channel(limits::AGENT_EVENT_BATCHES);
         let reader = probe.start_reader(raw_sink)?;
-        let decoder_counts = Arc::clone(&counts);
+        let refused = Arc::clone(&undecodable);
         let decoder = thread::Builder::new()
             .name("keelson-decode".into())
-            .spawn(move || decode(&raw, &sink, &decoder_counts))?;
-        let source = Self { probe, counts, reader: Some(reader), decoder: Some(decoder) };
+            .spawn(move || decode(&raw, &sink, &refused))?;
+        let source = Self { probe, undecodable, reader: Some(reader), decoder: Some(decoder) };
         Ok((source, events))
     }
 
@@ -122,16 +125,22 @@ impl Source for KernelSource {
     }
 
     fn ledger(&self) -> anyhow::Result<LedgerCut> {
-        // Downstream first: what arrives meanwhile shows as held, never as delivered too often.
-        let undecodable = self.counts.undecodable.load(Ordering::Acquire);
-        let received = self.counts.received.load(Ordering::Acquire);
-        let mut cut = self.probe.kernel_ledger()?;
-        let gone = received.saturating_add(cut.lost_total());
-        cut.held = cut.produced.saturating_sub(gone);
-        if undecodable > 0 {
-            cut.lost.insert(LossReason::DecodeFailed, undecodable);
-        }
+        // Downstream first: what arrives meanwhile shows as held, never as lost before it was made.
+        let undecodable = self.undecodable.load(Ordering::Acquire);
+        let mut cut = self.probe.ledger()?;
+        cut.lose(LossReason::DecodeFailed, undecodable);
         Ok(cut)
+    }
+
+    fn settle(&self, cut: &LedgerCut) -> anyhow::Result<()> {
+        Ok(self.probe.settle(cut)?)
+    }
+
+    fn stop(&mut self) {
+        self.probe.detach();
+        if let Some(reader) = &self.reader {
+            reader.stop();
+        }
     }
 
     fn refusals(&self) -> anyhow::Result<u64> {
@@ -163,14 +172,12 @@ impl Drop for KernelSource {
     }
 }
 
-fn decode(raw: &Receiver<RawBatch>, sink: &mpsc::Sender<Vec<Event>>, counts: &HandOver) {
+fn decode(raw: &Receiver<RawBatch>, sink: &mpsc::Sender<Vec<Event>>, undecodable: &AtomicU64) {
     while let Ok(batch) = raw.recv() {
         let received = batch.samples.len() as u64;
         let decoded: Vec<Event> =
             batch.samples.iter().filter_map(|sample| keelson_abi::decode(sample).ok()).collect();
-        let undecodable = received - decoded.len() as u64;
-        counts.received.fetch_add(received, Ordering::Release);
-        counts.undecodable.fetch_add(undecodable, Ordering::Release);
+        undecodable.fetch_add(received - decoded.len() as u64, Ordering::Release);
         if sink.blocking_send(decoded).is_err() {
             return;
         }
@@ -216,6 +223,12 @@ impl Source for NoSource {
     fn ledger(&self) -> anyhow::Result<LedgerCut> {
         Ok(LedgerCut::default())
     }
+
+    fn settle(&self, _: &LedgerCut) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn stop(&mut self) {}
 
     fn refusals(&self) -> anyhow::Result<u64> {
         Ok(0)

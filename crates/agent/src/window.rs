@@ -44,6 +44,9 @@ pub struct RecordRow {
     pub record: ConnectionRecord,
 }
 
+/// The probe whose records are connections.
+pub const TCP: &str = "tcp";
+
 /// A probe's account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeLedger {

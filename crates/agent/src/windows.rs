@@ -14,7 +14,7 @@ use keelson_model::{
 };
 use keelson_runtime::{clock::Clock, logs, shutdown::Shutdown};
 use rustix::time::{ClockId, clock_gettime};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::{
     aggregate::{Aggregator, Cut},
@@ -23,17 +23,19 @@ use crate::{
         walk::{self, PodTree},
     },
     enrich,
-    export::stream::SharedOutbox,
+    export::{outbox, stream::SharedOutbox},
     metrics::Metrics,
     orphans::Orphans,
     pods::watch::SharedPods,
     source::{Events, Source},
-    window::{ProbeLedger, SeriesId},
+    window::{ProbeLedger, SeriesId, TCP},
 };
 
 /// After a window's end, so that records of its last moments have left the kernel's buffer.
 const SETTLE: Duration = Duration::from_millis(150);
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// How long the last events may take at shutdown.
+const DRAIN: Duration = Duration::from_secs(2);
 /// How long a blind interval is reported.
 const REPORT_BLIND_NS: u64 = 600_000_000_000;
 
@@ -64,7 +66,7 @@ pub struct Windows {
 struct Progress {
     aggregator: Aggregator,
     /// Events that are no records of connections.
-    other_events: u64,
+    consumed: u64,
     last: WindowId,
     refusals: u64,
     orphans: Orphans,
@@ -93,14 +95,30 @@ impl Windows {
                     self.cut(ended, &mut progress);
                     progress.last = ended.next();
                 }
-                _ = seconds.tick() => self.housekeeping(),
+                _ = seconds.tick() => self.housekeeping(&progress),
                 () = shutdown.cancelled() => {
-                    self.cut(progress.last, &mut progress);
-                    self.outbox.close();
+                    self.end(progress).await;
                     return Ok(());
                 }
             }
         }
+    }
+
+    /// Nothing is in hand when we go: the programs end first, then what they made is handed over.
+    async fn end(mut self, mut progress: Progress) {
+        self.source.stop();
+        let rest = async {
+            while let Some(events) = self.events.recv().await {
+                self.take(events, &mut progress);
+            }
+        };
+        if timeout(DRAIN, rest).await.is_err() {
+            tracing::warn!("the kernel's buffer was not empty in time");
+        }
+        self.cut(progress.last, &mut progress);
+        self.outbox.close();
+        self.outbox.left().await;
+        self.settle(&progress);
     }
 
     fn take(&mut self, events: Vec<Event>, progress: &mut Progress) {
@@ -113,11 +131,11 @@ impl Windows {
                     progress.aggregator.record(record, name, now);
                 }),
                 Event::CgroupMade { cgroup, parent, name } => {
-                    progress.other_events += 1;
+                    progress.consumed += 1;
                     cgroups.add(cgroup, parent, &name);
                 }
                 Event::CgroupRemoved { cgroup } => {
-                    progress.other_events += 1;
+                    progress.consumed += 1;
                     cgroups.remove(cgroup, now);
                 }
             }
@@ -145,9 +163,10 @@ impl Windows {
             let name = |cgroup| enrich::name(cgroup, cgroups, pods);
             progress.aggregator.cut(cut, series, name)
         });
-        cut.ledgers = vec![ProbeLedger { probe: "tcp".into(), cut: self.ledger(progress) }];
+        let account = self.account(progress, progress.aggregator.counts().delivered);
+        cut.ledgers =
+            account.into_iter().map(|cut| ProbeLedger { probe: TCP.into(), cut }).collect();
         self.metrics.windows.inc();
-        self.metrics.records.inc_by(cut.records.len() as u64);
         let mut outbox = self.outbox.lock();
         outbox.retain(&live);
         outbox.push(cut);
@@ -155,31 +174,35 @@ impl Windows {
         self.outbox.ring();
     }
 
-    /// The account as it stands, this window's records handed on: our counts stand still
-    /// meanwhile, the kernel's are read last.
-    fn ledger(&self, progress: &Progress) -> LedgerCut {
-        let (aggregated, held) = (progress.aggregator.counts(), progress.aggregator.held());
-        let dropped = self.outbox.lock().counts().dropped_records;
+    /// The account with `delivered` records of ours: our counts stand still meanwhile, the
+    /// kernel's are read last. What is nowhere else is held: in the kernel's buffer, on the way, or
+    /// waiting for its name.
+    fn account(&self, progress: &Progress, delivered: u64) -> Option<LedgerCut> {
         let mut cut = match self.source.ledger() {
             Ok(cut) => cut,
             Err(error) => {
                 tracing::error!(error = format!("{error:#}"), "cannot read the kernel's ledger");
-                return LedgerCut::default();
+                return None;
             }
         };
-        cut.delivered = (aggregated.delivered + progress.other_events).saturating_sub(dropped);
-        cut.held = cut.held.saturating_add(held);
-        for (reason, count) in
-            [(LossReason::PendingFull, aggregated.pending_full), (LossReason::QueueFull, dropped)]
-        {
-            if count > 0 {
-                cut.lost.insert(reason, count);
-            }
+        cut.delivered = cut.delivered.saturating_add(delivered);
+        cut.consumed = cut.consumed.saturating_add(progress.consumed);
+        cut.lose(LossReason::PendingFull, progress.aggregator.counts().pending_full);
+        cut.held = rest(&cut);
+        Some(cut)
+    }
+
+    /// Notes what is known of our records' ends, for metrics and for the agent after us.
+    fn settle(&self, progress: &Progress) {
+        let counts = self.outbox.lock().counts();
+        let Some(mut cut) = self.account(progress, counts.acknowledged_records) else { return };
+        cut.lose(LossReason::QueueFull, counts.dropped_records);
+        outbox::recover(&mut cut, counts.recovered_records);
+        cut.held = rest(&LedgerCut { held: 0, ..cut.clone() });
+        self.metrics.account(&cut);
+        if let Err(error) = self.source.settle(&cut) {
+            tracing::warn!(error = format!("{error:#}"), "cannot note where records went");
         }
-        // What lies between the decoder and this loop is neither with the kernel nor here.
-        let between = cut.imbalance();
-        cut.held = cut.held.saturating_add(u64::try_from(between).unwrap_or(0));
-        cut
     }
 
     /// Makes room in the kernel's map: what is retired now was in the cuts of more than a minute.
@@ -233,17 +256,13 @@ impl Windows {
         Coverage { programs: self.source.programs(), reasons, blind: blind.into_iter().collect() }
     }
 
-    fn housekeeping(&mut self) {
+    fn housekeeping(&mut self, progress: &Progress) {
         let now = self.now();
         self.cgroups.expire(now);
         self.pods.with(|pods| pods.expire(now));
-        let (held, counts) = {
-            let outbox = self.outbox.lock();
-            (outbox.held_records(), outbox.counts())
-        };
-        self.metrics.held_records.set(i64::try_from(held).unwrap_or(i64::MAX));
-        self.metrics.dropped_records.inner().store(counts.dropped_records, Ordering::Relaxed);
-        self.metrics.merged_windows.inner().store(counts.merged_windows, Ordering::Relaxed);
+        let merged = self.outbox.lock().counts().merged_windows;
+        self.metrics.merged_windows.inner().store(merged, Ordering::Relaxed);
+        self.settle(progress);
         if let Err(error) = self.source.note_alive() {
             tracing::warn!(error = format!("{error:#}"), "cannot note that the agent runs");
         }
@@ -260,6 +279,11 @@ impl Windows {
     fn now(&self) -> UnixNanos {
         UnixNanos(self.clock.unix_ns())
     }
+}
+
+/// What of `produced` is nowhere else.
+fn rest(cut: &LedgerCut) -> u64 {
+    u64::try_from(cut.imbalance()).unwrap_or(0)
 }
 
 /// The window that a cut at `now` ends while `under_way` is the one that was to end: windows that

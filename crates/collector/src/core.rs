@@ -50,6 +50,8 @@ pub struct StreamHandle {
     pub replaced: CancellationToken,
     /// The highest batch of this agent pod that is held; 0: none.
     pub last_batch: u64,
+    /// Records of its boot and epoch that are held, by probe.
+    pub delivered: Vec<(String, u64)>,
 }
 
 /// What became of a batch.
@@ -120,7 +122,9 @@ impl Core {
             older.replaced.cancel();
         }
         let last_batch = node.pipeline.last_batch();
-        Ok(StreamHandle { node: name, generation, replaced, last_batch })
+        let delivered = node.pipeline.accounts().delivered();
+        let delivered = delivered.map(|(probe, count)| (probe.to_owned(), count)).collect();
+        Ok(StreamHandle { node: name, generation, replaced, last_batch, delivered })
     }
 
     /// A batch came, at `now`.

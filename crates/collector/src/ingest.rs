@@ -110,8 +110,8 @@ impl telemetry_server::Telemetry for TelemetryService {
             shared: Arc::clone(&self.shared),
             messages,
             dictionary: Dictionary::new(node),
+            welcome: Some(welcome(&open.handle)),
             open,
-            welcome: Some(welcome(last_batch)),
         };
         let answers = stream::unfold(Some(stream), |stream| async move {
             let mut stream = stream?;
@@ -199,11 +199,16 @@ async fn hello(messages: &mut Streaming<wire::AgentMessage>) -> Result<wire::Hel
     }
 }
 
-fn welcome(last_batch: u64) -> wire::CollectorMessage {
+fn welcome(stream: &StreamHandle) -> wire::CollectorMessage {
+    let delivered = stream
+        .delivered
+        .iter()
+        .map(|(probe, count)| wire::Delivered { probe: probe.clone(), count: *count });
     let welcome = wire::Welcome {
         collector_version: env!("CARGO_PKG_VERSION").to_owned(),
-        last_batch,
+        last_batch: stream.last_batch,
         credit: CREDIT,
+        delivered: delivered.collect(),
     };
     wire::CollectorMessage { message: Some(collector_message::Message::Welcome(welcome)) }
 }

@@ -132,7 +132,7 @@ impl NodePipeline {
             return Applied::default();
         }
         self.clock.observe(batch.clock.unix, now);
-        let audit = self.accounts.audit(&batch.ledgers);
+        let audit = self.accounts.audit(&batch.ledgers, batch.records.len());
         let refused_before = self.series.counts().refused;
         let since = self.since(&batch, leaves_gap);
         let flows = batch.series.iter().filter_map(|row| self.flow(row, since, now)).collect();

@@ -99,6 +99,7 @@ fn ledger() -> impl Strategy<Value = wire::Ledger> {
             produced,
             delivered,
             held,
+            consumed: held,
             lost,
             out_of_scope: produced,
         }

@@ -72,8 +72,10 @@ bounded_reasons!(
 pub struct LedgerCut {
     /// Numbered by the kernel.
     pub produced: u64,
-    /// Handed on.
+    /// Handed on to the collector.
     pub delivered: u64,
+    /// Meant for the agent alone, and used by it: cgroups made and removed.
+    pub consumed: u64,
     /// In hand at the cut.
     pub held: u64,
     /// Lost, by reason.
@@ -83,11 +85,20 @@ pub struct LedgerCut {
 }
 
 impl LedgerCut {
-    /// `produced - delivered - lost - held`: 0 when the account balances.
+    /// `produced - delivered - consumed - lost - held`: 0 when the account balances.
     #[must_use]
     pub fn imbalance(&self) -> i128 {
         let lost: i128 = self.lost.values().copied().map(i128::from).sum();
-        i128::from(self.produced) - i128::from(self.delivered) - i128::from(self.held) - lost
+        let arrived = i128::from(self.delivered) + i128::from(self.consumed);
+        i128::from(self.produced) - arrived - i128::from(self.held) - lost
+    }
+
+    /// Adds to what was lost for `reason`.
+    pub fn lose(&mut self, reason: LossReason, count: u64) {
+        if count > 0 {
+            let lost = self.lost.entry(reason).or_default();
+            *lost = lost.saturating_add(count);
+        }
     }
 
     /// All that was lost, whatever the reason.
@@ -110,9 +121,11 @@ mod tests {
 
     #[test]
     fn a_missing_record_shows_as_imbalance() {
-        let mut cut = LedgerCut { produced: 10, delivered: 7, held: 1, ..Default::default() };
+        let mut cut =
+            LedgerCut { produced: 10, delivered: 6, consumed: 1, held: 1, ..Default::default() };
         assert_eq!(cut.imbalance(), 2);
-        cut.lost.insert(LossReason::PerfBufferFull, 2);
+        cut.lose(LossReason::PerfBufferFull, 1);
+        cut.lose(LossReason::PerfBufferFull, 1);
         assert_eq!(cut.imbalance(), 0);
     }
 }

@@ -19,8 +19,16 @@ const CLASSIC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/classic.
 /// Before the layout's number, in the name of its directory.
 const LAYOUTS: &str = "tcp-";
 /// Maps that outlive an agent.
-const PINNED: [&str; 5] =
-    ["tcp_conn_storage", "tcp_conn_hash", "tcp_series", "tcp_peers", "tcp_pin_set"];
+const PINNED: [&str; 8] = [
+    "tcp_conn_storage",
+    "tcp_conn_hash",
+    "tcp_series",
+    "tcp_peers",
+    "tcp_pin_set",
+    "tcp_ledger",
+    "tcp_settled",
+    "tcp_numbers",
+];
 
 /// What one program serves.
 struct Function {
@@ -63,9 +71,18 @@ enum Mode {
 /// Those that need BTF.
 const MODES: [Mode; 3] = [Mode::BtfWithStorage, Mode::BtfWithHash, Mode::RawWithHash];
 
-/// A loaded object with its links, and what could not run.
+/// A loaded object whose programs do not run yet.
 pub(crate) struct Loaded {
     pub object: Object,
+    mode: Mode,
+    /// By function.
+    refused: Vec<Option<Refusal>>,
+    first_choice: Refusal,
+}
+
+/// What runs, and what could not.
+#[derive(Default)]
+pub(crate) struct Attached {
     pub links: Vec<Link>,
     pub programs: Vec<ProgramStatus>,
     pub reasons: Vec<CoverageReason>,
@@ -116,7 +133,7 @@ pub enum LoadError {
     },
 }
 
-/// Loads and attaches all that this kernel takes.
+/// Loads all that this kernel takes; nothing runs yet.
 pub(crate) fn load(config: &TcpProbeConfig) -> Result<Loaded, LoadError> {
     if let Some(path) = &config.btf {
         // libbpf would only say that relocations failed.
@@ -184,25 +201,38 @@ fn load_mode(
     let object = open(config, mode, &good, true)
         .and_then(OpenObject::load)
         .map_err(|error| LoadError::from(explain(&error, config)))?;
-    let mut loaded =
-        Loaded { object, links: Vec::new(), programs: Vec::new(), reasons: Vec::new() };
-    for (function, refusal) in FUNCTIONS.iter().zip(refused) {
-        let refusal = match refusal {
-            Some(refusal) => Some(refusal),
-            None => match attach(&loaded.object, function, mode) {
-                Ok(link) => {
-                    loaded.links.push(link);
-                    None
-                }
-                Err(error) => Some(explain(&error, config)),
-            },
-        };
-        loaded.note(status(function, mode, refusal.as_ref(), &first_choice), refusal);
-    }
-    Ok(loaded)
+    Ok(Loaded { object, mode, refused, first_choice })
 }
 
+// === impl Loaded ===
+
 impl Loaded {
+    /// Lets the programs run.
+    pub(crate) fn attach(&self, config: &TcpProbeConfig) -> Attached {
+        let previous = set_print(Some((PrintLevel::Warn, keep_text)));
+        let mut attached = Attached::default();
+        for (function, refusal) in FUNCTIONS.iter().zip(&self.refused) {
+            let refusal = match refusal {
+                Some(refusal) => Some(refusal.clone()),
+                None => match attach(&self.object, function, self.mode) {
+                    Ok(link) => {
+                        attached.links.push(link);
+                        None
+                    }
+                    Err(error) => Some(explain(&error, config)),
+                },
+            };
+            let status = status(function, self.mode, refusal.as_ref(), &self.first_choice);
+            attached.note(status, refusal);
+        }
+        set_print(previous);
+        attached
+    }
+}
+
+// === impl Attached ===
+
+impl Attached {
     fn note(&mut self, status: ProgramStatus, refusal: Option<Refusal>) {
         self.programs.push(status);
         let Some(refusal) = refusal else { return };

@@ -113,6 +113,11 @@ impl Reader {
         Ok(Self { stop, reported_lost, thread: Some(thread) })
     }
 
+    /// Asks the thread to end after a last drain, and does not wait for it.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     /// Records that the buffer itself reported as lost. The kernel programs count the same exactly
     /// and at once; this is for comparison only.
     #[must_use]
@@ -123,7 +128,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

@@ -2,18 +2,18 @@
 
 use std::{
     collections::HashSet,
-    fs,
-    os::fd::{AsFd, OwnedFd},
+    fs, mem,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::mpsc::SyncSender,
 };
 
-use keelson_abi::layout::{self, TcpPinSet, ledger};
+use keelson_abi::layout::{self, TcpPinSet, ledger, settled};
 use keelson_model::{
     BootNanos, CgroupId, CoverageReason, Epoch, LedgerCut, LossReason, ProgramStatus, SeriesKey,
     SeriesValue,
 };
-use libbpf_rs::{Link, MapCore, MapFlags, Object};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, libbpf_sys as sys};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags},
     time::{ClockId, clock_gettime},
@@ -28,6 +28,18 @@ use crate::{
 
 /// Entries of the series map read in one call.
 const BATCH: u32 = 1_024;
+/// What the kernel counts of records that did not reach the buffer.
+const LOST_IN_KERNEL: [(LossReason, u32); 2] = [
+    (LossReason::PerfBufferFull, ledger::BUFFER_FULL),
+    (LossReason::PerfOutputFailed, ledger::OUTPUT_FAILED),
+];
+/// What agents note of records that did not reach the collector.
+const LOST_BY_AGENTS: [(LossReason, u32); 4] = [
+    (LossReason::DecodeFailed, settled::DECODE_FAILED),
+    (LossReason::PendingFull, settled::PENDING_FULL),
+    (LossReason::QueueFull, settled::QUEUE_FULL),
+    (LossReason::AgentRestart, settled::AGENT_RESTART),
+];
 
 /// A map cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +54,7 @@ pub struct MapError {
 /// The probe, loaded and attached; dropping it detaches.
 pub struct TcpProbe {
     object: Object,
-    _links: Vec<Link>,
+    links: Vec<Link>,
     _pins: Option<OwnedFd>,
     programs: Vec<ProgramStatus>,
     reasons: Vec<CoverageReason>,
@@ -50,6 +62,8 @@ pub struct TcpProbe {
     epoch: Epoch,
     /// When an agent before this one was last known to run.
     seen_before: Option<BootNanos>,
+    /// Where the records of earlier agents of the pin set went.
+    inherited: LedgerCut,
     undecodable: u64,
 }
 
@@ -69,21 +83,27 @@ impl TcpProbe {
             lock
         });
         let loaded = load::load(&config)?;
-        let mut probe = Self {
+        let failed = |MapError { map, source }| LoadError::Prepare { what: map, source };
+        let begun = Begun::of(&loaded.object).map_err(failed)?;
+        // Only now: what runs from here on is ours to account for.
+        let attached = loaded.attach(&config);
+        Ok(Self {
             object: loaded.object,
-            _links: loaded.links,
+            links: attached.links,
             _pins: pins,
-            programs: loaded.programs,
-            reasons: loaded.reasons,
+            programs: attached.programs,
+            reasons: attached.reasons,
             perf_pages: config.perf_pages,
-            epoch: Epoch(0),
-            seen_before: None,
+            epoch: begun.epoch,
+            seen_before: begun.seen_before,
+            inherited: begun.inherited,
             undecodable: 0,
-        };
-        probe
-            .begin()
-            .map_err(|MapError { map, source }| LoadError::Prepare { what: map, source })?;
-        Ok(probe)
+        })
+    }
+
+    /// No program runs any more; what was counted can still be read.
+    pub fn detach(&mut self) {
+        self.links.clear();
     }
 
     /// Every program, with how it runs or why not.
@@ -115,7 +135,7 @@ impl TcpProbe {
     /// # Errors
     /// The map cannot be written.
     pub fn note_alive(&self) -> Result<(), MapError> {
-        self.write_pin_set(TcpPinSet { epoch: self.epoch.0, seen_ns: boot_now().0 })
+        write_pin_set(&self.object, self.epoch, boot_now())
     }
 
     /// Starts the reader's thread.
@@ -184,81 +204,160 @@ impl TcpProbe {
         self.undecodable
     }
 
-    /// The kernel's side of the account: `delivered` and `held` are the reader's to fill in.
+    /// The account since the pin set was made: what this agent did with its records is the
+    /// caller's to add.
     ///
     /// # Errors
     /// The map cannot be read.
-    pub fn kernel_ledger(&self) -> Result<LedgerCut, MapError> {
-        let mut cut = LedgerCut {
-            produced: self.slot(ledger::PRODUCED)?,
-            out_of_scope: self.slot(ledger::OUT_OF_SCOPE)?,
-            ..LedgerCut::default()
-        };
-        for (reason, slot) in [
-            (LossReason::PerfBufferFull, ledger::BUFFER_FULL),
-            (LossReason::PerfOutputFailed, ledger::OUTPUT_FAILED),
-        ] {
-            let count = self.slot(slot)?;
-            if count > 0 {
-                cut.lost.insert(reason, count);
-            }
+    pub fn ledger(&self) -> Result<LedgerCut, MapError> {
+        let mut cut = kernel_ledger(&self.object)?;
+        cut.delivered = self.inherited.delivered;
+        cut.consumed = self.inherited.consumed;
+        for (reason, count) in &self.inherited.lost {
+            cut.lose(*reason, *count);
         }
         Ok(cut)
     }
 
-    /// Counts that the kernel could not place: socket states and series refused. They are no
-    /// records, and so stand outside the account of those.
+    /// Notes for the next agent where all records went whose end is known.
+    ///
+    /// # Errors
+    /// The map cannot be written.
+    pub fn settle(&self, cut: &LedgerCut) -> Result<(), MapError> {
+        write_settled(&self.object, cut)
+    }
+
+    /// Counts that the kernel could not place: socket states and series refused, and runs that it
+    /// skipped since this agent began. They are no records, and so stand outside the account of
+    /// those.
     ///
     /// # Errors
     /// The map cannot be read.
-    pub fn kernel_refusals(&self) -> Result<[(LossReason, u64); 2], MapError> {
+    pub fn kernel_refusals(&self) -> Result<[(LossReason, u64); 3], MapError> {
+        let skipped = self.object.progs().map(|program| skipped_runs(program.as_fd()));
         Ok([
-            (LossReason::SocketStateRefused, self.slot(ledger::STATE_REFUSED)?),
-            (LossReason::CounterRefused, self.slot(ledger::SERIES_REFUSED)?),
+            (LossReason::SocketStateRefused, slot(&self.object, ledger::STATE_REFUSED)?),
+            (LossReason::CounterRefused, slot(&self.object, ledger::SERIES_REFUSED)?),
+            (LossReason::RunSkipped, skipped.sum()),
         ])
     }
 
-    fn begin(&mut self) -> Result<(), MapError> {
-        let bytes = self
-            .map("tcp_pin_set")?
-            .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|source| MapError { map: "tcp_pin_set", source })?;
-        let held =
-            bytes.and_then(|bytes| TcpPinSet::read_from_prefix(&bytes).ok().map(|(held, _)| held));
-        let now = boot_now();
-        match held {
-            Some(TcpPinSet { epoch, seen_ns }) if epoch != 0 => {
-                self.epoch = Epoch(epoch);
-                self.seen_before = Some(BootNanos(seen_ns));
-            }
-            _ => self.epoch = Epoch(random().max(1)),
-        }
-        self.write_pin_set(TcpPinSet { epoch: self.epoch.0, seen_ns: now.0 })
-    }
-
-    fn write_pin_set(&self, set: TcpPinSet) -> Result<(), MapError> {
-        self.map("tcp_pin_set")?
-            .update(&0_u32.to_ne_bytes(), set.as_bytes(), MapFlags::ANY)
-            .map_err(|source| MapError { map: "tcp_pin_set", source })
-    }
-
-    fn slot(&self, slot: u32) -> Result<u64, MapError> {
-        let values = self
-            .map("tcp_ledger")?
-            .lookup_percpu(&slot.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|source| MapError { map: "tcp_ledger", source })?
-            .unwrap_or_default();
-        let value = |bytes: &Vec<u8>| {
-            bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
-        };
-        Ok(values.iter().map(value).fold(0, u64::wrapping_add))
-    }
-
     fn map(&self, name: &'static str) -> Result<libbpf_rs::Map<'_>, MapError> {
-        let found = self.object.maps().find(|map| map.name() == name);
-        let missing = || libbpf_rs::Error::from(std::io::Error::from_raw_os_error(2));
-        found.ok_or_else(|| MapError { map: name, source: missing() })
+        map(&self.object, name)
     }
+}
+
+/// What the pins say before a program runs.
+struct Begun {
+    epoch: Epoch,
+    seen_before: Option<BootNanos>,
+    inherited: LedgerCut,
+}
+
+// === impl Begun ===
+
+impl Begun {
+    /// Reads the pins, gives a new set its epoch, and takes what the agent before had in hand for
+    /// lost: its programs and its buffer went with it.
+    fn of(object: &Object) -> Result<Self, MapError> {
+        let bytes = lookup(object, "tcp_pin_set", 0)?;
+        let held = TcpPinSet::read_from_prefix(&bytes).ok().map(|(held, _)| held);
+        let (epoch, seen_before) = match held {
+            Some(TcpPinSet { epoch, seen_ns }) if epoch != 0 => (epoch, Some(BootNanos(seen_ns))),
+            _ => (random().max(1), None),
+        };
+        let epoch = Epoch(epoch);
+        write_pin_set(object, epoch, boot_now())?;
+        let inherited = inherit(object)?;
+        write_settled(object, &inherited)?;
+        Ok(Self { epoch, seen_before, inherited })
+    }
+}
+
+fn inherit(object: &Object) -> Result<LedgerCut, MapError> {
+    let value = |slot: u32| lookup(object, "tcp_settled", slot).map(|bytes| number(&bytes));
+    let mut inherited = LedgerCut {
+        delivered: value(settled::DELIVERED)?,
+        consumed: value(settled::CONSUMED)?,
+        ..LedgerCut::default()
+    };
+    for (reason, slot) in LOST_BY_AGENTS {
+        inherited.lose(reason, value(slot)?);
+    }
+    let kernel = kernel_ledger(object)?;
+    let reached_buffer = kernel.produced.saturating_sub(kernel.lost_total());
+    let in_hand = LedgerCut { produced: reached_buffer, ..inherited.clone() }.imbalance();
+    inherited.lose(LossReason::AgentRestart, u64::try_from(in_hand).unwrap_or(0));
+    Ok(inherited)
+}
+
+fn kernel_ledger(object: &Object) -> Result<LedgerCut, MapError> {
+    let mut cut = LedgerCut::default();
+    // Downstream first: what is lost meanwhile shows as held, never as lost before it was made.
+    for (reason, at) in LOST_IN_KERNEL {
+        cut.lose(reason, slot(object, at)?);
+    }
+    cut.out_of_scope = slot(object, ledger::OUT_OF_SCOPE)?;
+    cut.produced = slot(object, ledger::PRODUCED)?;
+    Ok(cut)
+}
+
+fn write_settled(object: &Object, cut: &LedgerCut) -> Result<(), MapError> {
+    let lost = LOST_BY_AGENTS.map(|(reason, at)| (at, cut.lost.get(&reason).copied()));
+    let arrived =
+        [(settled::DELIVERED, Some(cut.delivered)), (settled::CONSUMED, Some(cut.consumed))];
+    for (at, value) in arrived.into_iter().chain(lost) {
+        update(object, "tcp_settled", at, &value.unwrap_or(0).to_ne_bytes())?;
+    }
+    Ok(())
+}
+
+fn write_pin_set(object: &Object, epoch: Epoch, seen: BootNanos) -> Result<(), MapError> {
+    let set = TcpPinSet { epoch: epoch.0, seen_ns: seen.0 };
+    update(object, "tcp_pin_set", 0, set.as_bytes())
+}
+
+/// The sum of a slot over all CPUs.
+fn slot(object: &Object, slot: u32) -> Result<u64, MapError> {
+    let values = map(object, "tcp_ledger")?
+        .lookup_percpu(&slot.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|source| MapError { map: "tcp_ledger", source })?
+        .unwrap_or_default();
+    Ok(values.iter().map(|bytes| number(bytes)).fold(0, u64::wrapping_add))
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}
+
+fn lookup(object: &Object, name: &'static str, key: u32) -> Result<Vec<u8>, MapError> {
+    let found = map(object, name)?.lookup(&key.to_ne_bytes(), MapFlags::ANY);
+    Ok(found.map_err(|source| MapError { map: name, source })?.unwrap_or_default())
+}
+
+fn update(object: &Object, name: &'static str, key: u32, value: &[u8]) -> Result<(), MapError> {
+    map(object, name)?
+        .update(&key.to_ne_bytes(), value, MapFlags::ANY)
+        .map_err(|source| MapError { map: name, source })
+}
+
+fn map<'a>(object: &'a Object, name: &'static str) -> Result<libbpf_rs::Map<'a>, MapError> {
+    let found = object.maps().find(|map| map.name() == name);
+    let missing = || libbpf_rs::Error::from(std::io::Error::from_raw_os_error(2));
+    found.ok_or_else(|| MapError { map: name, source: missing() })
+}
+
+/// Runs of a program that the kernel skipped because it was running already on that CPU; 0 before
+/// 5.12 (9ed9e9ba2337), which does not count them.
+fn skipped_runs(program: BorrowedFd<'_>) -> u64 {
+    // SAFETY: all zeroes is a valid bpf_prog_info, a plain C struct of integers, that asks for no
+    // array.
+    let mut info: sys::bpf_prog_info = unsafe { mem::zeroed() };
+    let mut size = u32::try_from(mem::size_of_val(&info)).unwrap_or(0);
+    // SAFETY: the descriptor is open, and the kernel writes at most `size` bytes.
+    let failed =
+        unsafe { sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut size) };
+    if failed == 0 { info.recursion_misses } else { 0 }
 }
 
 impl std::fmt::Debug for TcpProbe {

@@ -8,9 +8,9 @@ use std::{
     ops::RangeInclusive,
 };
 
-use keelson_model::limits;
+use keelson_model::{LedgerCut, LossReason, limits};
 
-use crate::window::{SeriesId, SeriesRow, Window};
+use crate::window::{SeriesId, SeriesRow, TCP, Window};
 
 /// Bounded queue of windows, and the baseline of those that were acknowledged.
 #[derive(Debug, Default)]
@@ -25,6 +25,16 @@ pub struct Outbox {
     /// Messages up to this one were handed to the present stream.
     sent: u64,
     counts: OutboxCounts,
+    /// What the agents before us delivered, as they knew, and what they had in hand when they ended.
+    before: Before,
+}
+
+#[derive(Debug, Default)]
+struct Before {
+    delivered: u64,
+    in_hand: u64,
+    /// The collector was asked what of it arrived, or can no longer tell.
+    is_settled: bool,
 }
 
 /// What the outbox did, since the agent began.
@@ -36,6 +46,8 @@ pub struct OutboxCounts {
     pub dropped_records: u64,
     /// Records that the collector has acknowledged.
     pub acknowledged_records: u64,
+    /// Records that agents before us had in hand, as it seemed, and that had arrived.
+    pub recovered_records: u64,
 }
 
 #[derive(Debug)]
@@ -61,22 +73,40 @@ pub struct Part {
 // === impl Outbox ===
 
 impl Outbox {
-    /// Takes a window; merges it with the one before when there is no room.
-    pub fn push(&mut self, window: Window) {
-        let is_full = self.queue.len() >= limits::AGENT_UNACKED_BATCHES;
-        if is_full && let Some(Queued { window: last, numbers: None }) = self.queue.back_mut() {
-            self.counts.dropped_records += merge(last, window);
-            self.counts.merged_windows += 1;
-            return;
-        }
-        self.queue.push_back(Queued { window, numbers: None });
+    /// An outbox that goes on after the agents whose records' account is `inherited`.
+    #[must_use]
+    pub fn after(inherited: &LedgerCut) -> Self {
+        let in_hand = inherited.lost.get(&LossReason::AgentRestart).copied().unwrap_or(0);
+        let before = Before { delivered: inherited.delivered, in_hand, is_settled: false };
+        Self { before, ..Self::default() }
     }
 
-    /// A stream begins, and the collector holds all messages up to `held`: gives the baseline.
+    /// Takes a window whose account counts all its records and those before it as delivered;
+    /// merges it with the one before when there is no room.
+    pub fn push(&mut self, window: Window) {
+        let is_full = self.queue.len() >= limits::AGENT_UNACKED_BATCHES;
+        match self.queue.back_mut() {
+            Some(Queued { window: last, numbers: None }) if is_full => {
+                self.counts.dropped_records += merge(last, window);
+                self.counts.merged_windows += 1;
+            }
+            _ => self.queue.push_back(Queued { window, numbers: None }),
+        }
+        let counts = self.counts;
+        if let Some(cut) = self.queue.back_mut().and_then(|queued| account(&mut queued.window)) {
+            cut.delivered = cut.delivered.saturating_sub(counts.dropped_records);
+            cut.lose(LossReason::QueueFull, counts.dropped_records);
+            recover(cut, counts.recovered_records);
+        }
+    }
+
+    /// A stream begins, and the collector holds all messages up to `held`, and `delivered` records
+    /// of our pin set, if it knows: gives the baseline.
     ///
     /// A number beyond ours is of a process before us in the same pod, whose container was
     /// restarted: ours go on after it, else the collector takes them for repeats.
-    pub fn reconnect(&mut self, held: u64) -> Vec<Part> {
+    pub fn reconnect(&mut self, held: u64, delivered: Option<u64>) -> Vec<Part> {
+        self.recover(delivered);
         if held > self.last_number {
             self.queue.iter_mut().for_each(|queued| queued.numbers = None);
             (self.last_number, self.acknowledged) = (held, held);
@@ -107,6 +137,8 @@ impl Outbox {
         let Some(queued) = self.queue.iter_mut().find(is_due) else { return Vec::new() };
         let first =
             queued.numbers.as_ref().map_or(self.last_number + 1, |numbers| *numbers.start());
+        // From here on the collector's count has records of ours as well.
+        self.before.is_settled = true;
         let parts = split(&queued.window, first);
         let last = parts.last().map_or(first, |part| part.number);
         queued.numbers = Some(first..=last);
@@ -133,6 +165,23 @@ impl Outbox {
         }
     }
 
+    /// An agent that is killed does not learn of its last acknowledgements: what the collector
+    /// holds beyond those was not in hand.
+    fn recover(&mut self, delivered: Option<u64>) {
+        let Before { delivered: known, in_hand, is_settled } = self.before;
+        let arrived = delivered.unwrap_or(0).saturating_sub(known).min(in_hand);
+        if is_settled || arrived == 0 {
+            return;
+        }
+        self.before.is_settled = true;
+        self.counts.recovered_records = arrived;
+        for queued in &mut self.queue {
+            if let Some(cut) = account(&mut queued.window) {
+                recover(cut, arrived);
+            }
+        }
+    }
+
     /// Forgets the baseline of series that the kernel no longer holds.
     pub fn retain(&mut self, live: &HashSet<SeriesId>) {
         if self.baseline.len() > live.len() {
@@ -156,6 +205,19 @@ impl Outbox {
     #[must_use]
     pub fn counts(&self) -> OutboxCounts {
         self.counts
+    }
+}
+
+fn account(window: &mut Window) -> Option<&mut LedgerCut> {
+    let ledger = window.ledgers.iter_mut().find(|ledger| ledger.probe == TCP)?;
+    Some(&mut ledger.cut)
+}
+
+/// Moves `count` records from those that a killed agent had in hand to those that arrived.
+pub(crate) fn recover(cut: &mut LedgerCut, count: u64) {
+    if let Some(in_hand) = cut.lost.get_mut(&LossReason::AgentRestart) {
+        *in_hand = in_hand.saturating_sub(count);
+        cut.delivered = cut.delivered.saturating_add(count);
     }
 }
 

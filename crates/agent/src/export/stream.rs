@@ -27,12 +27,14 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status, Streaming, codec::CompressionEncoding, metadata::MetadataValue};
 
 use super::{
     encode,
     outbox::{Outbox, Part},
 };
+use crate::window::TCP;
 
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
@@ -55,6 +57,8 @@ pub struct SharedOutbox {
     outbox: Mutex<Outbox>,
     bell: Notify,
     is_closed: AtomicBool,
+    /// Cancelled when nobody empties it any more.
+    is_left: CancellationToken,
 }
 
 /// How the collector is reached, and who we are.
@@ -132,6 +136,17 @@ impl SharedOutbox {
         self.ring();
     }
 
+    /// An outbox that goes on after agents before us.
+    #[must_use]
+    pub fn new(outbox: Outbox) -> Self {
+        Self { outbox: Mutex::new(outbox), ..Self::default() }
+    }
+
+    /// Waits until nobody empties it any more.
+    pub async fn left(&self) {
+        self.is_left.cancelled().await;
+    }
+
     /// Nothing waits, and nothing will come.
     fn is_done(&self) -> bool {
         self.is_closed.load(Ordering::Acquire) && self.lock().is_empty()
@@ -154,6 +169,7 @@ impl Exporter {
     /// # Errors
     /// None; the type is that of a task.
     pub async fn run(self, shutdown: Shutdown) -> Result<(), StreamError> {
+        let _left = self.outbox.is_left.clone().drop_guard();
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         while !shutdown.is_cancelled() {
             let began = Instant::now();
@@ -229,7 +245,9 @@ impl Exporter {
         if welcome.last_batch > HIGHEST_NUMBER {
             return Err(StreamError::Number(welcome.last_batch));
         }
-        let baseline = self.outbox.lock().reconnect(welcome.last_batch);
+        let delivered = welcome.delivered.iter().find(|delivered| delivered.probe == TCP);
+        let delivered = delivered.map(|delivered| delivered.count);
+        let baseline = self.outbox.lock().reconnect(welcome.last_batch, delivered);
         send_parts(&sink, &baseline).await?;
         let until = Instant::now() + self.stream_time(&token);
         Ok(Open { sink, answers, credit: welcome.credit.into(), until })

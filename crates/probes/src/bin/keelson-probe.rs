@@ -51,7 +51,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     for (key, value) in probe.series()? {
         println!("series {key:?} {:?}", value.counters);
     }
-    let cut = probe.kernel_ledger()?;
+    let cut = probe.ledger()?;
     println!("ledger produced={} received={records} lost={}", cut.produced, cut.lost_total());
     Ok(())
 }
@@ -107,7 +107,7 @@ fn self_test(connections: usize) -> Result<(), Box<dyn std::error::Error>> {
         );
     }
     let records = batches.try_iter().map(|batch| batch.samples.len() as u64).sum::<u64>();
-    let cut = probe.kernel_ledger()?;
+    let cut = probe.ledger()?;
     println!("ledger produced={} received={records} lost={}", cut.produced, cut.lost_total());
     Ok(())
 }

@@ -23,6 +23,7 @@ pub fn ledger_to_wire(probe: &str, cut: &LedgerCut) -> wire::Ledger {
         probe: probe.to_owned(),
         produced: cut.produced,
         delivered: cut.delivered,
+        consumed: cut.consumed,
         held: cut.held,
         lost: cut.lost.iter().map(loss).collect(),
         out_of_scope: cut.out_of_scope,
@@ -39,14 +40,14 @@ pub fn ledger_from_wire(ledger: &wire::Ledger) -> Result<(String, LedgerCut), Co
     let mut cut = LedgerCut {
         produced: ledger.produced,
         delivered: ledger.delivered,
+        consumed: ledger.consumed,
         held: ledger.held,
         out_of_scope: ledger.out_of_scope,
         ..LedgerCut::default()
     };
     for loss in &ledger.lost {
         let reason = LossReason::parse(&loss.reason).unwrap_or(LossReason::Malformed);
-        let count = cut.lost.entry(reason).or_default();
-        *count = count.saturating_add(loss.count);
+        cut.lose(reason, loss.count);
     }
     Ok((ledger.probe.clone(), cut))
 }

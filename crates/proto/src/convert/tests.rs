@@ -165,6 +165,7 @@ fn coverage_and_ledger_come_back_as_they_were() {
     let cut = LedgerCut {
         produced: 9,
         delivered: 4,
+        consumed: 2,
         held: 1,
         lost: LossReason::ALL.iter().map(|reason| (*reason, 3)).collect(),
         out_of_scope: 5,

@@ -14,14 +14,14 @@ pub mod agent_message {
         Batch(super::Batch),
     }
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CollectorMessage {
     #[prost(oneof = "collector_message::Message", tags = "1, 2")]
     pub message: ::core::option::Option<collector_message::Message>,
 }
 /// Nested message and enum types in `CollectorMessage`.
 pub mod collector_message {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Message {
         #[prost(message, tag = "1")]
         Welcome(super::Welcome),
@@ -53,7 +53,7 @@ pub struct Hello {
     #[prost(string, tag = "8")]
     pub kernel_release: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Welcome {
     #[prost(string, tag = "1")]
     pub collector_version: ::prost::alloc::string::String,
@@ -63,6 +63,17 @@ pub struct Welcome {
     /// How many unacknowledged batches the agent may have under way.
     #[prost(uint32, tag = "3")]
     pub credit: u32,
+    /// Records of this boot and epoch that the collector holds, whichever agent sent them: what a killed
+    /// agent had in hand beyond them is lost, and its successor says so.
+    #[prost(message, repeated, tag = "4")]
+    pub delivered: ::prost::alloc::vec::Vec<Delivered>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Delivered {
+    #[prost(string, tag = "1")]
+    pub probe: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub count: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ack {
@@ -297,7 +308,8 @@ pub struct ConnectionRecord {
 pub struct Ledger {
     #[prost(string, tag = "1")]
     pub probe: ::prost::alloc::string::String,
-    /// produced = delivered + sum(lost) + held at this cut, downstream read first.
+    /// produced = delivered + consumed + sum(lost) + held at this cut, downstream read first. All count from
+    /// the epoch's beginning, over every agent of it.
     #[prost(uint64, tag = "2")]
     pub produced: u64,
     #[prost(uint64, tag = "3")]
@@ -308,6 +320,9 @@ pub struct Ledger {
     pub lost: ::prost::alloc::vec::Vec<Loss>,
     #[prost(uint64, tag = "6")]
     pub out_of_scope: u64,
+    /// Meant for the agent alone, and used by it: cgroups made and removed.
+    #[prost(uint64, tag = "7")]
+    pub consumed: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Loss {

@@ -6,7 +6,7 @@ use keelson_model::{
 };
 
 use super::*;
-use crate::enrich::Local;
+use crate::{enrich::Local, window::ProbeLedger};
 
 fn row(port: u16, opened: u64) -> SeriesRow {
     let remote = Remote::Address(Ipv4Addr::LOCALHOST.into());
@@ -40,7 +40,7 @@ fn messages_are_numbered_once_and_repeated_after_a_reconnect_with_the_same_numbe
     assert_eq!(numbers(&outbox.next(9)), [1]);
     assert_eq!(numbers(&outbox.next(9)), [2]);
     outbox.acknowledge(1);
-    let baseline = outbox.reconnect(1);
+    let baseline = outbox.reconnect(1, None);
     assert_eq!((baseline.len(), baseline[0].is_baseline, baseline[0].number), (1, true, 1));
     assert_eq!(baseline[0].window.series, [row(1, 1)]);
     assert_eq!(numbers(&outbox.next(9)), [2]);
@@ -55,7 +55,7 @@ fn what_the_collector_already_holds_is_not_sent_again() {
     outbox.push(window(2, vec![row(1, 2)]));
     outbox.next(9);
     outbox.next(9);
-    let baseline = outbox.reconnect(2);
+    let baseline = outbox.reconnect(2, None);
     assert_eq!(baseline[0].window.series, [row(1, 2)], "the next difference needs it");
     assert!(outbox.is_empty() && outbox.next(9).is_empty());
 }
@@ -64,7 +64,7 @@ fn what_the_collector_already_holds_is_not_sent_again() {
 fn a_process_restarted_in_its_pod_goes_on_after_the_numbers_of_the_one_before() {
     let mut outbox = Outbox::default();
     outbox.push(window(1, vec![row(1, 1)]));
-    assert_eq!(outbox.reconnect(40), vec![], "nothing of ours is acknowledged");
+    assert_eq!(outbox.reconnect(40, None), vec![], "nothing of ours is acknowledged");
     assert_eq!(numbers(&outbox.next(9)), [41]);
     outbox.acknowledge(41);
     assert!(outbox.is_empty());
@@ -74,9 +74,9 @@ fn a_process_restarted_in_its_pod_goes_on_after_the_numbers_of_the_one_before() 
 fn messages_under_way_are_numbered_anew_for_a_collector_that_knew_the_process_before() {
     let mut outbox = Outbox::default();
     outbox.push(window(1, vec![row(1, 1)]));
-    assert_eq!(outbox.reconnect(0), vec![]);
+    assert_eq!(outbox.reconnect(0, None), vec![]);
     assert_eq!(numbers(&outbox.next(9)), [1]);
-    outbox.reconnect(40);
+    outbox.reconnect(40, None);
     assert_eq!(numbers(&outbox.next(9)), [41]);
 }
 
@@ -135,5 +135,43 @@ fn the_baseline_forgets_series_that_left_the_kernel() {
     outbox.acknowledge(1);
     outbox.retain(&HashSet::from([row(2, 1).id()]));
     outbox.push(window(2, vec![]));
-    assert_eq!(outbox.reconnect(1)[0].window.series, [row(2, 1)]);
+    assert_eq!(outbox.reconnect(1, None)[0].window.series, [row(2, 1)]);
+}
+
+fn accounted(id: u64, cut: LedgerCut) -> Window {
+    let ledgers = vec![ProbeLedger { probe: TCP.into(), cut }];
+    Window { ledgers, ..window(id, vec![]) }
+}
+
+/// Of 100 records, agents before us delivered 60 as they knew, and had 40 in hand.
+fn inherited() -> LedgerCut {
+    let lost = [(LossReason::AgentRestart, 40)].into();
+    LedgerCut { produced: 100, delivered: 60, lost, ..LedgerCut::default() }
+}
+
+fn shown(parts: &[Part]) -> (u64, u64) {
+    let cut = &parts[0].window.ledgers[0].cut;
+    assert_eq!(cut.imbalance(), 0, "{cut:?}");
+    (cut.delivered, cut.lost[&LossReason::AgentRestart])
+}
+
+#[test]
+fn what_arrived_from_a_killed_agent_was_not_in_its_hand() {
+    let mut outbox = Outbox::after(&inherited());
+    outbox.push(accounted(1, inherited()));
+    outbox.reconnect(0, Some(75));
+    assert_eq!(shown(&outbox.next(9)), (75, 25), "a window that waited");
+    outbox.push(accounted(2, inherited()));
+    assert_eq!(shown(&outbox.next(9)), (75, 25), "a later one");
+    outbox.reconnect(0, Some(90));
+    assert_eq!(outbox.counts().recovered_records, 15, "the collector's count has ours by now");
+}
+
+#[test]
+fn a_collector_that_knows_less_or_claims_too_much_changes_no_more_than_there_is() {
+    for (claim, recovered) in [(None, 0), (Some(10), 0), (Some(u64::MAX), 40)] {
+        let mut outbox = Outbox::after(&inherited());
+        outbox.reconnect(0, claim);
+        assert_eq!(outbox.counts().recovered_records, recovered, "{claim:?}");
+    }
 }

@@ -1,10 +1,15 @@
 # The only entry, for people and for CI. `./justw` lists what there is.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
+set positional-arguments
 
 # What a build needs, and what the tests on the kernel call.
 packages := "clang-19 libelf-dev zlib1g-dev pkg-config gcc make iproute2 nftables"
-dev := "cargo run --quiet --locked --profile ci --package keelson-integration-tests --bin keelson-dev --"
+# All programs at once: built one by one, they would build their common libraries anew for each
+# set of features. What is built says so; what is built already says nothing.
+build := "cargo build --locked --profile ci --workspace --bins 2> >(grep -v '^ *Finished' >&2)"
+ci := "${CARGO_TARGET_DIR:-target}/x86_64-unknown-linux-gnu/ci"
+dev := build + " && " + ci + "/keelson-dev"
 
 [private]
 default:
@@ -73,33 +78,34 @@ test:
 
 # The long form of the acceptance lines; figures go to docs/verification.md
 verify *LINE: setup
-    {{ dev }} verify {{ LINE }}
+    @{{ dev }} verify "$@"
 
 # --- the local cluster
 
 # Installs and builds what the local cluster is made of
 tools: setup
-    {{ dev }} setup
+    @{{ dev }} setup
 
 # up, down, status, kubectl ...
 cluster *ARGS: setup
-    {{ dev }} cluster {{ ARGS }}
+    @{{ dev }} cluster "$@"
 
 # Builds the images and imports them into the cluster
 images: setup
-    {{ dev }} images
+    @{{ dev }} images
 
 # A pod that Kubernetes calls Ready and the kernels do not
 demo: setup
-    {{ dev }} demo
+    @{{ dev }} demo
 
 # Removes the demo, Keelson and the cluster
 demo-down:
-    {{ dev }} demo-down
+    @{{ dev }} demo-down
 
 # The command line against the local cluster
-keelson *ARGS:
-    @KUBECONFIG="${KEELSON_CACHE:-$HOME/.cache/keelson}/cluster/admin.kubeconfig" cargo run --quiet --locked --profile ci --package keelson-cli --bin keelson -- {{ ARGS }}
+keelson *ARGS: setup
+    @{{ build }}
+    @KUBECONFIG="${KEELSON_CACHE:-$HOME/.cache/keelson}/cluster/admin.kubeconfig" {{ ci }}/keelson "$@"
 
 # --- generated files
 

@@ -102,9 +102,12 @@ impl Cluster {
             }
             control_plane::start_proxy(tools, state)?;
             for (index, name) in NODES.iter().enumerate() {
-                self.kubectl.wait_for("node Ready", &["node", name], PATIENCE, |node| {
-                    condition(node, "Ready", "True")
-                })?;
+                let uid =
+                    self.kubectl.wait_for("node Ready", &["node", name], PATIENCE, |node| {
+                        condition(node, "Ready", "True")?;
+                        node["metadata"]["uid"].as_str().map(String::from).ok_or("no uid".into())
+                    })?;
+                left::note_node(state, &uid)?;
                 // So that a bridge's address is known as its node's.
                 let cidr = node::pod_cidr(index);
                 let patch = format!(r#"{{"spec":{{"podCIDR":"{cidr}","podCIDRs":["{cidr}"]}}}}"#);

@@ -29,22 +29,18 @@ pub struct Image {
     pub links: Vec<(String, String)>,
 }
 
-/// Binaries of ours that run in the cluster, with the package that makes each.
-const BINARIES: [(&str, &str); 4] = [
-    ("keelson-operator", "keelson-operator"),
-    ("keelson-collector", "keelson-collector"),
-    ("keelson-agent", "keelson-agent"),
-    ("keelson-load", "keelson-integration-tests"),
-];
+/// Binaries of ours that run in the cluster.
+const BINARIES: [&str; 4] =
+    ["keelson-operator", "keelson-collector", "keelson-agent", "keelson-load"];
 
 /// Builds the binaries with the profile `ci` and gives their images.
 ///
 /// # Errors
 /// They cannot be built.
 pub fn build() -> anyhow::Result<Vec<Image>> {
-    step("building the programs (profile ci)", || build_programs(&BINARIES))?;
+    step("building the programs (profile ci)", build_programs)?;
     let directory = directory();
-    let image = |(binary, _): &(&str, &str)| Image {
+    let image = |binary: &&str| Image {
         name: format!("keelson.dev/{binary}:dev"),
         entrypoint: vec![format!("/{binary}")],
         files: vec![(format!("/{binary}"), directory.join(binary))],
@@ -53,23 +49,21 @@ pub fn build() -> anyhow::Result<Vec<Image>> {
     Ok(BINARIES.iter().map(image).collect())
 }
 
-/// Builds one program as the images are built, and gives its file.
+/// Builds the programs as the images are built, and gives one's file.
 ///
 /// # Errors
-/// It cannot be built.
-pub fn program(binary: &str, package: &str) -> anyhow::Result<PathBuf> {
-    build_programs(&[(binary, package)])?;
+/// They cannot be built.
+pub fn program(binary: &str) -> anyhow::Result<PathBuf> {
+    build_programs()?;
     Ok(directory().join(binary))
 }
 
-fn build_programs(programs: &[(&str, &str)]) -> anyhow::Result<()> {
+/// With the same words as the `justfile`, so that nothing is built twice.
+fn build_programs() -> anyhow::Result<()> {
+    let arguments = ["build", "--quiet", "--locked", "--profile", "ci", "--workspace", "--bins"];
     let mut command = Command::new("cargo");
-    command.args(["build", "--quiet", "--locked", "--profile", "ci"]).current_dir(paths::tree());
-    for (binary, package) in programs {
-        command.args(["--package", package, "--bin", binary]);
-    }
-    let status = command.status().context("cannot run cargo")?;
-    if !status.success() {
+    let status = command.args(arguments).current_dir(paths::tree()).status();
+    if !status.context("cannot run cargo")?.success() {
         bail!("cargo could not build the programs");
     }
     Ok(())

@@ -21,7 +21,7 @@ fn script() -> String {
 
 #[test]
 fn all_programs_load_on_all_kernels_and_count_exactly() {
-    let program = images::program("keelson-probe", "keelson-probes").unwrap();
+    let program = images::program("keelson-probe").unwrap();
     let kernels = guest::kernels().unwrap_or_else(|error| panic!("{error:#}"));
     let mut columns = Vec::new();
     for kernel in &kernels {

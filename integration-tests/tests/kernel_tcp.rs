@@ -460,7 +460,7 @@ fn a_btf_file_that_is_not_there_is_named() {
 
 #[test]
 fn without_btf_connections_that_were_begun_here_are_counted_and_the_rest_is_named() {
-    let probe = images::program("keelson-probe", "keelson-probes").unwrap();
+    let probe = images::program("keelson-probe").unwrap();
     let _namespace = Namespace::enter("classic");
     // Where neither systemd nor containerd was, nobody has mounted tracefs.
     let tracefs = "mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing";
@@ -481,7 +481,7 @@ fn without_btf_connections_that_were_begun_here_are_counted_and_the_rest_is_name
 
 #[test]
 fn a_loader_without_capabilities_is_told_which_it_needs() {
-    let probe = images::program("keelson-probe", "keelson-probes").unwrap();
+    let probe = images::program("keelson-probe").unwrap();
     let args =
         ["--reuid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "sh", "-c"];
     let copy = std::env::temp_dir().join(format!("keelson-probe-{}", std::process::id()));

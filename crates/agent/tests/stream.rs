@@ -97,7 +97,11 @@ impl Pair {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         let (sink, streams) = mpsc::channel(4);
-        let incoming = ServerTls::load(files.path()).unwrap().incoming(listener, Shutdown::new());
+        let incoming = ServerTls::load(files.path()).unwrap().incoming(
+            listener,
+            Default::default(),
+            Shutdown::new(),
+        );
         let service =
             TelemetryServer::new(Script(sink)).accept_compressed(CompressionEncoding::Gzip);
         let mut server = JoinSet::new();

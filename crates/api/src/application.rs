@@ -55,6 +55,7 @@ pub struct WorkloadReference {
     /// Kind of the workload: Deployment, StatefulSet or DaemonSet.
     pub kind: String,
     /// Name of the workload.
+    #[schemars(length(max = 253))]
     pub name: String,
     /// Must be the Application's own namespace, which is what it is where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]

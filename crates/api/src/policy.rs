@@ -28,7 +28,7 @@ pub struct SignalRule {
     pub signal: String,
     /// Bad from here on: a percentage such as 2% for a ratio, milliseconds such as 250 for a time.
     pub enter: String,
-    /// Good again below this; must lie below `enter`.
+    /// Good again at or below this; must lie below `enter`.
     pub leave: String,
     /// How long it must be bad after the first bad window; a duration.
     #[serde(rename = "for", default = "default_for")]

@@ -8,6 +8,9 @@ pub enum QuantityError {
     /// No duration.
     #[error("no duration; write a whole number and a unit of ms, s, m or h, such as 30s")]
     Duration,
+    /// Longer than can be meant.
+    #[error("longer than a day; write 24h or less")]
+    TooLong,
     /// No percentage.
     #[error("no percentage between 0% and 100%; write it with its sign, such as 2% or 0.5%")]
     Percent,
@@ -19,12 +22,14 @@ pub enum QuantityError {
 /// Reads `30s`, `500ms`, `5m` or `1h`; at most a day.
 ///
 /// # Errors
-/// It is no such duration.
+/// It is no duration, or longer.
 pub fn duration(text: &str) -> Result<Duration, QuantityError> {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or(QuantityError::Duration)?;
     let (number, unit) = text.split_at(unit_at);
-    let number: u32 = number.parse().map_err(|_| QuantityError::Duration)?;
+    if number.is_empty() {
+        return Err(QuantityError::Duration);
+    }
     let unit = match unit {
         "ms" => Duration::from_millis(1),
         "s" => Duration::from_secs(1),
@@ -32,7 +37,9 @@ pub fn duration(text: &str) -> Result<Duration, QuantityError> {
         "h" => Duration::from_secs(60 * 60),
         _ => return Err(QuantityError::Duration),
     };
-    unit.checked_mul(number).filter(|duration| *duration <= DAY).ok_or(QuantityError::Duration)
+    // Digits only: what does not fit is too long.
+    let duration = number.parse().ok().and_then(|number: u32| unit.checked_mul(number));
+    duration.filter(|duration| *duration <= DAY).ok_or(QuantityError::TooLong)
 }
 
 /// Reads `2%` as 0.02.
@@ -66,8 +73,11 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(percent("2%"), Ok(0.02));
         assert_eq!(millis("250"), Ok(250.0));
-        for text in ["", "5", "s", "5 s", "-5s", "25h", "99999999999s", "ms"] {
+        for text in ["", "5", "s", "5 s", "-5s", "ms"] {
             assert_eq!(duration(text), Err(QuantityError::Duration), "{text}");
+        }
+        for text in ["25h", "99999999999s"] {
+            assert_eq!(duration(text), Err(QuantityError::TooLong), "{text}");
         }
         for text in ["2", "%", "101%", "-1%", "NaN%", "x%"] {
             assert_eq!(percent(text), Err(QuantityError::Percent), "{text}");

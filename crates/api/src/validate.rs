@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use keelson_model::WINDOW_SECONDS;
+use keelson_model::{WINDOW_SECONDS, steers_terminal};
 
 use crate::{
     application::{ApplicationSpec, WorkloadReference},
@@ -78,7 +78,7 @@ pub struct Rule {
     pub signal: Signal,
     /// Bad from here on: a ratio, or milliseconds.
     pub enter: f64,
-    /// Good again below.
+    /// Good again at or below.
     pub leave: f64,
     /// Bad windows in a row that make it bad.
     pub enter_windows: u32,
@@ -90,6 +90,12 @@ pub struct Rule {
 
 impl WorkloadKind {
     const ALL: [Self; 3] = [Self::Deployment, Self::StatefulSet, Self::DaemonSet];
+
+    /// The kind of that name, if it can be adopted.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.as_str() == name)
+    }
 
     /// As Kubernetes writes it.
     #[must_use]
@@ -122,8 +128,8 @@ impl Signal {
     #[must_use]
     pub fn show(self, value: f64) -> String {
         match self {
-            Self::RttMillis => format!("{value:.1}"),
-            _ => format!("{:.2}%", value * 100.0),
+            Self::RttMillis => significant(value, 1),
+            _ => format!("{}%", significant(value * 100.0, 2)),
         }
     }
 
@@ -195,6 +201,12 @@ fn check_reference(
     }
     if name.is_empty() {
         errors.add(format!("{PATH}.name"), "is empty; name the workload");
+    } else if !is_object_name(name) {
+        let message = format!(
+            "{} cannot be the name of a workload: it has other characters than a-z, 0-9, - and ., or more than 253; correct it",
+            quoted(name),
+        );
+        errors.add(format!("{PATH}.name"), message);
     }
     if let Some(other) = other
         && other != namespace
@@ -206,7 +218,7 @@ fn check_reference(
         );
         errors.add(format!("{PATH}.namespace"), message);
     }
-    let known = WorkloadKind::ALL.into_iter().find(|known| known.as_str() == kind);
+    let known = WorkloadKind::parse(kind);
     if known.is_none() {
         let message = format!(
             "{} has no pods that could be found by a selector; use Deployment, StatefulSet or DaemonSet",
@@ -246,9 +258,9 @@ fn check_rule(rule: &SignalRule, path: &str, errors: &mut Errors) -> Option<Rule
     let SignalRule { signal: name, enter, leave, hold, leave_for, min_samples } = rule;
     let Some(signal) = Signal::ALL.into_iter().find(|signal| signal.as_str() == name) else {
         let names = Signal::ALL.map(Signal::as_str).join(", ");
-        let nearest = nearest_signal(name);
-        let message =
-            format!("{} is no signal; did you mean {nearest}? There are {names}", quoted(name));
+        let hint = nearest_signal(name).map(|near| format!(" did you mean {near}?"));
+        let hint = hint.unwrap_or_default();
+        let message = format!("{} is no signal;{hint} there are {names}", quoted(name));
         errors.add(format!("{path}.signal"), message);
         return None;
     };
@@ -280,23 +292,43 @@ fn check_rule(rule: &SignalRule, path: &str, errors: &mut Errors) -> Option<Rule
     })
 }
 
+/// With so many decimals, and more where a small value would otherwise read as zero.
+fn significant(value: f64, decimals: usize) -> String {
+    const MOST: usize = 12;
+    let text = format!("{value:.decimals$}");
+    let is_shown = value == 0.0 || text.contains(|digit| matches!(digit, '1'..='9'));
+    if is_shown || decimals >= MOST { text } else { significant(value, decimals + 1) }
+}
+
 fn windows(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs().div_ceil(WINDOW_SECONDS)).unwrap_or(u32::MAX)
 }
 
-/// The signal with the most letters in common at its begin, ignoring case.
-fn nearest_signal(name: &str) -> &'static str {
-    let common = |signal: &&str| {
+/// Whether an object can have that name: a DNS subdomain (RFC 1123), as `kubectl` has it.
+#[must_use]
+pub fn is_object_name(name: &str) -> bool {
+    let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    bytes.len() <= 253
+        && is_edge(bytes.first())
+        && is_edge(bytes.last())
+        && bytes.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'))
+}
+
+/// The signal with the most letters in common at its begin, ignoring case; three at least.
+fn nearest_signal(name: &str) -> Option<&'static str> {
+    let common = |signal: &str| {
         let (a, b) = (signal.to_ascii_lowercase(), name.to_ascii_lowercase());
         a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count()
     };
-    Signal::ALL.map(Signal::as_str).into_iter().max_by_key(common).unwrap_or("RetransmitRatio")
+    let ranked = Signal::ALL.map(Signal::as_str).map(|signal| (common(signal), signal));
+    ranked.into_iter().filter(|(common, _)| *common >= 3).max().map(|(_, signal)| signal)
 }
 
 /// A user's text in quotes, bounded, without control characters.
 fn quoted(text: &str) -> String {
     const CHARS: usize = 64;
-    let clean = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
+    let clean = text.chars().map(|c| if steers_terminal(c) { '\u{fffd}' } else { c });
     let shown: String = clean.take(CHARS).collect();
     let more = if text.chars().count() > CHARS { "…" } else { "" };
     format!("\"{shown}{more}\"")

@@ -4,6 +4,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::Styles};
 use jiff::{SignedDuration, Timestamp};
+use keelson_api::validate::is_object_name;
 
 macro_rules! observe_examples {
     () => {
@@ -72,7 +73,7 @@ pub struct ClusterArgs {
     #[arg(long, global = true, value_name = "NAME", help_heading = "Cluster")]
     pub context: Option<String>,
     /// Namespace; default: that of the context.
-    #[arg(short, long, global = true, value_name = "NAME", help_heading = "Cluster")]
+    #[arg(short, long, global = true, value_name = "NAME", value_parser = name, help_heading = "Cluster")]
     pub namespace: Option<String>,
 }
 
@@ -141,10 +142,10 @@ pub struct ObserveArgs {
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
     /// Only this pod.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     pub pod: Option<String>,
     /// Only the pods of this Application's workload.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["pod", "all_namespaces"])]
+    #[arg(long, value_name = "NAME", value_parser = name, conflicts_with_all = ["pod", "all_namespaces"])]
     pub application: Option<String>,
     /// Whose kernel counted: the chosen pods' own, that of their peers, or both.
     #[arg(long, value_enum, default_value_t = View::Own)]
@@ -179,6 +180,7 @@ pub enum Explain {
     #[command(after_help = EXPLAIN_EXAMPLES, visible_alias = "app")]
     Application {
         /// Name of the Application.
+        #[arg(value_parser = name)]
         name: String,
     },
 }
@@ -230,6 +232,11 @@ impl Since {
             Self::Ago(ago) => now.checked_sub(ago).unwrap_or(Timestamp::UNIX_EPOCH),
         }
     }
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let help = "names have a-z, 0-9, - and . only, and at most 253 of them";
+    if is_object_name(text) { Ok(text.to_owned()) } else { Err(help.into()) }
 }
 
 fn since(text: &str) -> Result<Since, String> {
@@ -288,6 +295,8 @@ mod tests {
             &["--application", "web", "--pod", "web-1"],
             &["--application", "web", "-A"],
             &["--last", "0"],
+            &["--pod", "web?x=y"],
+            &["-n", ""],
             &["--view", "mine"],
         ] {
             let error = observe(arguments).unwrap_err();

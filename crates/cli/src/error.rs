@@ -182,7 +182,10 @@ impl CliError {
                 format!("`kubectl get applications -n {namespace}` lists what is there; -n chooses another namespace")
             }
             Self::Unreadable { .. } => "use a `keelson` of the operator's version".into(),
-            Self::Api { .. } => "the API server's answer above says why".into(),
+            Self::Api { source, .. } if status_code(source).is_some() => {
+                "the API server's answer above says why".into()
+            }
+            Self::Api { .. } => "the API server gave no answer that could be read".into(),
             Self::Output(_) => "is the disk full, or the pipe closed?".into(),
         }
     }

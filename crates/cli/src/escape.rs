@@ -5,6 +5,8 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
+use keelson_model::steers_terminal as steers;
+
 /// `text` with every character that could steer a terminal written as `\u{..}`.
 #[must_use]
 pub fn terminal(text: &str) -> Cow<'_, str> {
@@ -48,15 +50,6 @@ pub fn json(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(escaped)
-}
-
-fn steers(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
-        )
 }
 
 #[cfg(test)]

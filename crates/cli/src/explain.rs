@@ -5,7 +5,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::LabelSelector};
-use keelson_api::application::Application;
+use keelson_api::{
+    application::Application,
+    validate::{WorkloadKind, is_object_name},
+};
 use kube::{
     api::{Api, ApiResource, DynamicObject, ListParams},
     core::{GroupVersionKind, Selector},
@@ -55,8 +58,10 @@ async fn pods(
     let namespace = application.metadata.namespace.clone().unwrap_or_default();
     let reference = &application.spec.workload.reference;
     let call = cluster.call("read the workload", ("get", "deployments.apps"), &namespace);
-    let Some((group, version)) = reference.api_version.split_once('/') else { return Ok(None) };
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &reference.kind));
+    // What cannot be adopted is not looked for; the condition says what is wrong.
+    let kind = WorkloadKind::parse(&reference.kind);
+    let Some(kind) = kind.filter(|_| is_object_name(&reference.name)) else { return Ok(None) };
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", kind.as_str()));
     let workloads: Api<DynamicObject> =
         Api::namespaced_with(cluster.client.clone(), &namespace, &resource);
     let workload = match workloads.get(&reference.name).await {

@@ -20,6 +20,9 @@ use crate::{
 /// Rows aligned and printed together, if they come together.
 const BLOCK: usize = 256;
 
+const NOTHING: &str = "nothing of that namespace, pod or Application is held for that time; \
+    `kubectl get pods,applications` says what there is, `keelson nodes` which nodes are watched\n";
+
 /// Prints flows.
 ///
 /// # Errors
@@ -81,12 +84,19 @@ async fn print(
 ) -> Result<(), CliError> {
     let mut blocks = pin!(rows.ready_chunks(BLOCK));
     let mut interrupt = pin!(tokio::signal::ctrl_c());
+    let mut is_empty = true;
     loop {
         let block = tokio::select! {
             block = blocks.next() => block,
             _ = &mut interrupt => return Ok(()),
         };
-        let Some(block) = block else { return Ok(()) };
+        let Some(block) = block else {
+            if is_empty {
+                std::io::stderr().lock().write_all(NOTHING.as_bytes())?;
+            }
+            return Ok(());
+        };
+        is_empty = false;
         let mut rows = Vec::with_capacity(block.len());
         let mut end = Ok(());
         for row in block {

@@ -79,6 +79,8 @@ pub struct Metrics {
     pub refused: Family<ByReason, Counter>,
     /// Queries being answered.
     pub subscribers: Family<ByQuery, Gauge>,
+    /// TLS handshakes given up to make room for newer ones.
+    pub handshakes_displaced: Counter,
 }
 
 // === impl Metrics ===
@@ -98,6 +100,7 @@ impl Metrics {
             windows,
             refused,
             subscribers,
+            handshakes_displaced,
         } = metrics.clone();
         let registry = registry.sub_registry_with_prefix("keelson_collector");
         registry.register("streams", "agents' streams open", streams);
@@ -110,6 +113,8 @@ impl Metrics {
         registry.register("evidence_windows", "evidence windows closed", windows);
         registry.register("refused", "messages, flows and calls refused, by reason", refused);
         registry.register("subscribers", "queries being answered", subscribers);
+        let help = "TLS handshakes given up to make room for newer ones";
+        registry.register("tls_handshakes_displaced", help, handshakes_displaced);
         metrics
     }
 

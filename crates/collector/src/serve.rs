@@ -31,6 +31,8 @@ pub async fn grpc(
     access: Access,
     shutdown: Shutdown,
 ) -> Result<(), tonic::transport::Error> {
+    let displaced = shared.metrics.handshakes_displaced.clone();
+    let incoming = tls.incoming(listener, displaced, shutdown.clone());
     let telemetry =
         TelemetryServer::new(TelemetryService::new(Arc::clone(&shared), access.clone()))
             .max_decoding_message_size(limits::GRPC_MESSAGE_BYTES)
@@ -46,7 +48,7 @@ pub async fn grpc(
         .max_concurrent_streams(Some(CALLS_PER_CONNECTION))
         .add_service(telemetry)
         .add_service(query)
-        .serve_with_incoming_shutdown(tls.incoming(listener, shutdown.clone()), async move {
+        .serve_with_incoming_shutdown(incoming, async move {
             shutdown.cancelled().await;
         })
         .await

@@ -14,6 +14,7 @@ pub mod ids;
 pub mod ledger;
 pub mod limits;
 pub mod record;
+pub mod text;
 pub mod time;
 
 pub use counters::TcpCounters;
@@ -23,4 +24,5 @@ pub use flow::{Direction, Flow, Remote, SeriesKey, SeriesValue};
 pub use ids::{BootId, CgroupId, Epoch, NodeName, PodUid};
 pub use ledger::{LedgerCut, LossReason};
 pub use record::{ConnectionRecord, IsnPair, KeepReasons, RecordId, RecordKind};
+pub use text::steers_terminal;
 pub use time::{BootNanos, ClockReading, UnixNanos, WINDOW_SECONDS, WindowId};

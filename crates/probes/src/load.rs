@@ -373,7 +373,7 @@ fn telling_line(log: &str) -> &str {
 }
 
 fn bounded(text: &str) -> String {
-    let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let clean = text.chars().map(|c| if keelson_model::steers_terminal(c) { ' ' } else { c });
     let mut bounded = String::new();
     for c in clean {
         if bounded.len() + c.len_utf8() > limits::REASON_TEXT_BYTES {

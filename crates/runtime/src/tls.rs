@@ -3,12 +3,14 @@
 
 use std::{
     fs, io,
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use futures::{Stream, StreamExt, stream};
+use prometheus_client::metrics::counter::Counter;
 use rustls::{
     ServerConfig,
     crypto::{CryptoProvider, ring},
@@ -18,7 +20,7 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::{
     net::{TcpListener, TcpStream},
-    task::JoinSet,
+    task::{AbortHandle, JoinSet},
     time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -30,8 +32,11 @@ use crate::shutdown::Shutdown;
 const RELOAD: Duration = Duration::from_secs(10);
 /// A client that has not finished its handshake by then is dropped.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Handshakes under way at once; further clients wait in the kernel's backlog.
-const HANDSHAKES: usize = 128;
+/// Handshakes under way at once. One more, and the oldest gives way: one that is in earnest takes
+/// milliseconds, so those that wait long are those that hold a place.
+const HANDSHAKES: usize = 1024;
+/// Of them from one address, so that one client cannot drive out the others.
+const HANDSHAKES_PER_ADDRESS: usize = 16;
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Why there is no TLS.
@@ -111,18 +116,23 @@ impl ServerTls {
     }
 
     /// Listens with TLS for gRPC (ALPN `h2`): a stream of handshaken connections that ends at
-    /// shutdown.
+    /// shutdown. `displaced` counts handshakes given up to make room for newer ones.
     pub fn incoming(
         self: &Arc<Self>,
         listener: TcpListener,
+        displaced: Counter,
         shutdown: Shutdown,
     ) -> impl Stream<Item = io::Result<TlsStream<TcpStream>>> + use<> {
-        let acceptor = TlsAcceptor::from(Arc::new(self.config()));
-        let state = (listener, acceptor, JoinSet::new(), shutdown);
-        stream::unfold(state, |(listener, acceptor, mut handshakes, shutdown)| async move {
-            let connection =
-                next_connection(&listener, &acceptor, &mut handshakes, &shutdown).await?;
-            Some((Ok(connection), (listener, acceptor, handshakes, shutdown)))
+        let handshakes = Handshakes {
+            acceptor: TlsAcceptor::from(Arc::new(self.config())),
+            tasks: JoinSet::new(),
+            oldest_first: Vec::new(),
+            displaced,
+        };
+        let state = (listener, handshakes, shutdown);
+        stream::unfold(state, |(listener, mut handshakes, shutdown)| async move {
+            let connection = handshakes.next(&listener, &shutdown).await?;
+            Some((Ok(connection), (listener, handshakes, shutdown)))
         })
         .boxed()
     }
@@ -161,32 +171,59 @@ impl ResolvesServerCert for ServerTls {
     }
 }
 
-async fn next_connection(
-    listener: &TcpListener,
-    acceptor: &TlsAcceptor,
-    handshakes: &mut JoinSet<io::Result<TlsStream<TcpStream>>>,
-    shutdown: &Shutdown,
-) -> Option<TlsStream<TcpStream>> {
-    loop {
-        tokio::select! {
-            () = shutdown.cancelled() => return None,
-            accepted = listener.accept(), if handshakes.len() < HANDSHAKES => match accepted {
-                Ok((stream, _)) => {
-                    let acceptor = acceptor.clone();
-                    handshakes.spawn(async move { shake_hands(&acceptor, stream).await });
-                }
-                Err(error) => {
-                    // Out of descriptors, most often: let some go before the next try.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            },
-            Some(done) = handshakes.join_next() => match done {
-                Ok(Ok(connection)) => return Some(connection),
-                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                Err(error) => tracing::warn!(%error, "a TLS handshake's task failed"),
-            },
+/// Handshakes under way.
+struct Handshakes {
+    acceptor: TlsAcceptor,
+    tasks: JoinSet<io::Result<TlsStream<TcpStream>>>,
+    oldest_first: Vec<(IpAddr, AbortHandle)>,
+    displaced: Counter,
+}
+
+// === impl Handshakes ===
+
+impl Handshakes {
+    /// The next connection whose handshake is done; none at shutdown.
+    async fn next(
+        &mut self,
+        listener: &TcpListener,
+        shutdown: &Shutdown,
+    ) -> Option<TlsStream<TcpStream>> {
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return None,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => self.begin(stream, peer.ip()),
+                    Err(error) => {
+                        // Out of descriptors, most often: let some go before the next try.
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+                Some(done) = self.tasks.join_next() => match done {
+                    Ok(Ok(connection)) => return Some(connection),
+                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(error) if error.is_cancelled() => {}
+                    Err(error) => tracing::warn!(%error, "a TLS handshake's task failed"),
+                },
+            }
         }
+    }
+
+    fn begin(&mut self, stream: TcpStream, from: IpAddr) {
+        self.oldest_first.retain(|(_, task)| !task.is_finished());
+        let same = |(address, _): &&(IpAddr, AbortHandle)| *address == from;
+        let displaced = if self.oldest_first.iter().filter(same).count() >= HANDSHAKES_PER_ADDRESS {
+            self.oldest_first.iter().position(|(address, _)| *address == from)
+        } else {
+            (self.oldest_first.len() >= HANDSHAKES).then_some(0)
+        };
+        if let Some(index) = displaced {
+            self.oldest_first.remove(index).1.abort();
+            self.displaced.inc();
+        }
+        let acceptor = self.acceptor.clone();
+        let task = self.tasks.spawn(async move { shake_hands(&acceptor, stream).await });
+        self.oldest_first.push((from, task));
     }
 }
 

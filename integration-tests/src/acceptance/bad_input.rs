@@ -80,7 +80,7 @@ pub fn bad_input(cluster: &Cluster, _form: Form) -> anyhow::Result<Outcome> {
         outcome.figures.push(format!("{name}: {message}"));
     }
     outcome.figures.push(collector_away(cluster)?);
-    let keelson = images::program("keelson", "keelson-cli")?;
+    let keelson = images::program("keelson")?;
     for (what, patch, words) in BLIND {
         outcome.figures.push(blind_agents(cluster, &keelson, what, patch, words)?);
     }

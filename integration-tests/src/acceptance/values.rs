@@ -55,7 +55,7 @@ pub fn values(cluster: &Cluster, form: Form) -> anyhow::Result<Outcome> {
 }
 
 fn compare(cluster: &Cluster, count: u64) -> anyhow::Result<Outcome> {
-    let keelson = images::program("keelson", "keelson-cli")?;
+    let keelson = images::program("keelson")?;
     let begin = jiff::Timestamp::now();
     let nodes = cluster.kubectl.get(&["nodes"])?;
     let node = |index: usize| nodes["items"][index]["metadata"]["name"].as_str().unwrap_or("");

@@ -4,7 +4,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use keelson_integration_tests::{acceptance::verify, cluster::Cluster, demo, images, tools};
+use keelson_integration_tests::{
+    acceptance::verify, cluster::Cluster, demo, images, step::say, tools,
+};
 
 #[derive(Parser)]
 #[command(name = "keelson-dev", version, about = "The local cluster, images and the demo")]
@@ -30,7 +32,8 @@ enum Command {
     DemoDown,
     /// The long form of acceptance lines; figures go to docs/verification.md
     Verify {
-        /// Lines, such as 3.2; all without one
+        /// Lines of acceptance; all without one
+        #[arg(value_parser = verify::names())]
         lines: Vec<String>,
     },
 }
@@ -51,8 +54,16 @@ enum ClusterCommand {
     },
 }
 
-fn main() -> anyhow::Result<ExitCode> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    // A returned error would be printed with a backtrace where one is asked for.
+    run(Cli::parse().command).unwrap_or_else(|error| {
+        say(&format!("error: {error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Setup => tools::ensure().map(|_| ())?,
         Command::Cluster { command } => return cluster(command),
         Command::Images => Cluster::up()?.load(&images::build()?).map(|_| ())?,

@@ -33,6 +33,7 @@ pub fn down(state: &Path) -> anyhow::Result<()> {
         unmount(state);
         remove_network();
         remove_cgroups();
+        left::pins(state).iter().for_each(|path| drop(fs::remove_dir_all(path)));
         let left = left::left(state);
         if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
     })?;

@@ -1,13 +1,23 @@
 //! What of a cluster is still on this machine: the other half of `cleanup`, which must not be
 //! believed but looked after. It only reads, so that tests may ask it at any time.
 
-use std::{ffi::OsStr, fs, path::Path};
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
 
 use super::{NODES, node};
 use crate::process::{marked, run};
 
 /// Roots of pods' cgroups, in every hierarchy: the first node's and the second's.
 pub(super) const CGROUP_ROOTS: [&str; 2] = ["kubepods", NODES[1]];
+
+/// Where agents pin their maps, by node uid.
+const PINS: &str = "/sys/fs/bpf/keelson";
+/// Below the state directory: the uids of its nodes, one a line.
+const NODE_UIDS: &str = "run/node-uids";
 
 /// Everything of a cluster with that state directory, one line each; empty when it is gone.
 #[must_use]
@@ -18,7 +28,24 @@ pub fn left(state: &Path) -> Vec<String> {
     found.extend(links().into_iter().map(|name| format!("link {name}")));
     found.extend(tables());
     found.extend(cgroups());
+    found.extend(pins(state).into_iter().map(|path| format!("pins {}", path.display())));
     found
+}
+
+/// Notes a node's uid, under which its agent pins maps.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn note_node(state: &Path, uid: &str) -> io::Result<()> {
+    let mut file = File::options().create(true).append(true).open(state.join(NODE_UIDS))?;
+    writeln!(file, "{uid}")
+}
+
+/// Directories of pinned maps of the nodes that were noted.
+pub(super) fn pins(state: &Path) -> Vec<PathBuf> {
+    let uids = fs::read_to_string(state.join(NODE_UIDS)).unwrap_or_default();
+    let pins = uids.lines().map(|uid| Path::new(PINS).join(uid));
+    pins.filter(|path| path.exists()).collect()
 }
 
 fn processes(state: &Path) -> Vec<String> {

@@ -33,6 +33,11 @@ fn every_wrong_field_is_named_with_its_remedy() {
             "name the workload",
         ),
         (
+            "workload: {ref: {kind: Deployment, name: Shop/x}}".to_owned(),
+            "spec.workload.ref.name",
+            "a-z",
+        ),
+        (
             "workload: {ref: {kind: Deployment, name: shop, namespace: other}}".to_owned(),
             "spec.workload.ref.namespace",
             "make the Application in \"other\"",
@@ -95,6 +100,19 @@ fn a_users_text_is_bounded_in_messages_and_cannot_move_the_cursor() {
     hostile.workload.reference.kind = format!("\u{1b}[2J{}", "x".repeat(10_000));
     let error = validate(&hostile, "demo").unwrap_err().remove(0);
     assert!(error.message.len() < 400 && !error.message.contains('\u{1b}'));
+    let mut hostile = spec(SHORTEST);
+    hostile.workload.reference.name = "sh\u{202e}op".into();
+    let error = validate(&hostile, "demo").unwrap_err().remove(0);
+    assert!(!error.message.contains('\u{202e}'));
+}
+
+#[test]
+fn a_small_value_does_not_read_as_zero() {
+    assert_eq!(Signal::RttMillis.show(0.0123), "0.01");
+    assert_eq!(Signal::RttMillis.show(250.0), "250.0");
+    assert_eq!(Signal::RetransmitRatio.show(0.02), "2.00%");
+    assert_eq!(Signal::RetransmitRatio.show(0.000_012), "0.001%");
+    assert_eq!(Signal::RetransmitRatio.show(0.0), "0.00%");
 }
 
 #[test]

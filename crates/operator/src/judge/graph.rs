@@ -10,11 +10,11 @@ use crate::evidence::{Party, WindowEvidence};
 /// How a pair looks from one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// At or above `enter`.
+    /// At or above `enter`; where it must still leave, above `leave`.
     Bad,
     /// Between the two thresholds.
     Between,
-    /// Below `leave`.
+    /// At or below `leave`.
     Good,
     /// Too few samples to say.
     Few,
@@ -60,15 +60,13 @@ pub fn graph(window: &WindowEvidence, rule: &Rule, against: Against) -> Graph {
 }
 
 fn level(value: f64, samples: u64, rule: &Rule, against: Against) -> Level {
-    let bad_from = match against {
-        Against::Enter => rule.enter,
-        Against::Leave => rule.leave,
-    };
+    // So that a `leave` of zero can be reached.
+    let has_left = value <= rule.leave;
     if samples < rule.min_samples {
         Level::Few
-    } else if value >= bad_from {
+    } else if value >= rule.enter || (against == Against::Leave && !has_left) {
         Level::Bad
-    } else if value >= rule.leave {
+    } else if !has_left {
         Level::Between
     } else {
         Level::Good

@@ -116,6 +116,8 @@ impl Hysteresis {
                 Some(Verdict::Unknown(HealthReason::PeerPathDegraded))
             }
             Sign::Good if !is_bad || self.good >= patience.leave => Some(Verdict::Healthy),
+            // Nothing was known, and now it is known that nothing is bad.
+            Sign::Unclear if !is_bad => Some(Verdict::Healthy),
             Sign::NoTraffic if self.quiet >= QUIET => {
                 Some(Verdict::Unknown(HealthReason::NoTraffic))
             }
@@ -189,6 +191,11 @@ mod tests {
     #[test]
     fn a_first_good_window_is_enough_where_nothing_was_known() {
         assert_eq!(run(Hysteresis::default(), &[Sign::Good]), [Verdict::Healthy]);
+    }
+
+    #[test]
+    fn between_the_thresholds_is_good_where_nothing_was_bad() {
+        assert_eq!(run(Hysteresis::default(), &[Sign::Unclear]), [Verdict::Healthy]);
     }
 
     #[test]

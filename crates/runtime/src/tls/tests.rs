@@ -48,7 +48,7 @@ async fn a_new_certificate_is_served_without_a_restart_and_a_broken_one_is_not()
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
-    let mut incoming = Box::pin(tls.incoming(listener, shutdown.clone()));
+    let mut incoming = Box::pin(tls.incoming(listener, Counter::default(), shutdown.clone()));
     let mut served = 0;
     let client = async {
         shake(address, &authority, "one.test").await.unwrap();
@@ -69,6 +69,30 @@ async fn a_new_certificate_is_served_without_a_restart_and_a_broken_one_is_not()
     };
     tokio::join!(client, server);
     assert!(served > 0, "no connection came out of the stream");
+}
+
+#[tokio::test]
+async fn those_that_hold_a_place_and_say_nothing_give_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = authority();
+    issue(&authority, directory.path(), "one.test");
+    let tls = ServerTls::load(directory.path()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = Shutdown::new();
+    let displaced = Counter::default();
+    let mut incoming = Box::pin(tls.incoming(listener, displaced.clone(), shutdown.clone()));
+    let client = async {
+        let mut silent = Vec::new();
+        for _ in 0..4 * HANDSHAKES_PER_ADDRESS {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        timeout(HANDSHAKE / 2, shake(address, &authority, "one.test")).await.unwrap().unwrap();
+        shutdown.cancel();
+    };
+    let server = async { while incoming.next().await.is_some() {} };
+    tokio::join!(client, server);
+    assert!(displaced.get() >= 3 * HANDSHAKES_PER_ADDRESS as u64);
 }
 
 #[tokio::test]

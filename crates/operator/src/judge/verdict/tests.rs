@@ -203,3 +203,20 @@ fn windows_that_were_read_do_not_count_again() {
     }
     assert_eq!(judgement.verdict(), Verdict::Unknown(HealthReason::NoTraffic));
 }
+
+#[test]
+fn a_leave_of_zero_is_reached_by_zero() {
+    let mut policy = policy();
+    policy.rules.truncate(1);
+    policy.rules[0].leave = 0.0;
+    let clean: Vec<_> = GOOD.iter().map(|(from, to, _)| (*from, *to, 0)).collect();
+    let mut judgement = Judgement::default();
+    let mut verdicts = Vec::new();
+    for (id, pairs) in [&clean[..], &FAULT, &FAULT, &clean, &clean, &clean].iter().enumerate() {
+        let window = window(id as u64 + 1, pairs);
+        judgement.read(std::iter::once(&window), &pods("s1 s2"), &directory(), &policy);
+        verdicts.push(judgement.verdict());
+    }
+    let (healthy, bad) = (Verdict::Healthy, Verdict::Unhealthy(HealthReason::HighRetransmitRatio));
+    assert_eq!(verdicts, [healthy, healthy, bad, bad, bad, healthy]);
+}

@@ -81,10 +81,15 @@ static __always_inline void sample_rtt(struct sock *sk, struct tcp_conn *conn,
 	series_range(&series->rtt_min_us, &series->rtt_max_us, rtt_us);
 }
 
+static __always_inline __u64 period_of(__u64 now)
+{
+	return (now + config.period_offset_ns) / config.period_ns;
+}
+
 /* A kept connection that stays open says so once in each period in which it moved. */
 static __always_inline void progress(void *ctx, struct sock *sk, struct tcp_conn *conn, __u64 now)
 {
-	__u64 period = now / config.period_ns;
+	__u64 period = period_of(now);
 
 	if (!conn->keep || conn->period == period)
 		return;
@@ -108,7 +113,7 @@ static __always_inline struct tcp_conn *adopt(struct sock *sk, __u64 now)
 		return 0;
 	conn_own(conn, sk);
 	conn->start_ns = now;
-	conn->period = now / config.period_ns;
+	conn->period = period_of(now);
 	conn->threshold = config.sampling_threshold;
 	conn->state = TCP_PREEXISTING;
 	conn->direction = local_port(sk) >= remote_port(sk) ? TCP_OUTBOUND : TCP_INBOUND;
@@ -168,7 +173,7 @@ static __always_inline int on_established(struct sock *sk, int before)
 	}
 	conn->direction = before == STATE_SYN_SENT ? TCP_OUTBOUND : TCP_INBOUND;
 	conn->established_ns = now;
-	conn->period = now / config.period_ns;
+	conn->period = period_of(now);
 	conn->threshold = config.sampling_threshold;
 	local = BPF_CORE_READ(tp, snd_una) - 1;
 	remote = BPF_CORE_READ(tp, rcv_nxt) - 1;

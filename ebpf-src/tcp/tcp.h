@@ -162,6 +162,7 @@ struct tcp_config {
 	__u64 peers_per_cgroup; /* and direction, before the rest are `other` */
 	__u64 account_every_ns; /* a connection is counted, and its RTT read, at most so often */
 	__u64 period_ns; /* progress records: at most one in each such period */
+	__u64 period_offset_ns; /* periods begin where boot time plus this is their multiple */
 	__u32 scope_level; /* depth of the tree's root */
 	__u32 sampling_threshold; /* connections whose hash lies at or below it are kept */
 	__u32 slow_us; /* handshake or RTT from which a connection is slow */
@@ -174,7 +175,7 @@ struct tcp_pin_set {
 	__u64 seen_ns; /* boot time at which an agent was last known to run */
 };
 
-_Static_assert(sizeof(struct tcp_config) == 48, "tcp_config");
+_Static_assert(sizeof(struct tcp_config) == 56, "tcp_config");
 _Static_assert(sizeof(struct tcp_header) == 40, "tcp_header");
 _Static_assert(sizeof(struct tcp_record) == 208, "tcp_record");
 _Static_assert(sizeof(struct tcp_cgroup_record) == 184, "tcp_cgroup_record");

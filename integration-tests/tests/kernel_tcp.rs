@@ -113,13 +113,9 @@ impl Probe {
         wait_for("a record", WITHIN, || {
             self.drain();
             let is_ours = |record: &&ConnectionRecord| {
-                let service = match record.direction {
-                    Direction::Outbound => record.remote_port,
-                    Direction::Inbound => record.local_port,
-                };
                 u64::from(record.network_namespace) == inode
                     && record.direction == direction
-                    && service == port
+                    && record.service_port() == port
                     && record.kind != RecordKind::Progress
             };
             self.records.iter().rfind(is_ours).cloned().ok_or_else(|| "none yet".to_owned())
@@ -187,6 +183,39 @@ fn connections_and_payload_bytes_are_counted_exactly_at_both_ends() {
     assert!(client.isn.is_some() && client.isn == server.isn, "both ends have the same pair");
     let hash = KeepReasons(KeepReasons::HASH);
     assert_eq!((client.keep_reasons, server.keep_reasons), (hash, hash));
+}
+
+#[test]
+fn both_ends_keep_the_connections_whose_hash_lies_below_the_threshold_and_no_others() {
+    let namespace = Namespace::enter("hash");
+    let threshold = u32::MAX / 4;
+    let mut probe =
+        Probe::with(&TcpProbeConfig { sampling_threshold: threshold, ..Default::default() });
+    let (listener, address) = listen();
+    let server = echo(listener, 200);
+    for _ in 0..200 {
+        exchange(&mut TcpStream::connect(address).unwrap(), 1, 10);
+    }
+    server.join().unwrap();
+    wait_for("all closed", WITHIN, || {
+        let closed = probe.counters(Direction::Inbound, address.port()).closed;
+        if closed == 200 { Ok(()) } else { Err(closed.to_string()) }
+    })
+    .unwrap();
+    thread::sleep(Duration::from_secs(1));
+    probe.drain();
+    let ends = |direction| -> HashSet<_> {
+        let ours = probe.records.iter().filter(|record| {
+            u64::from(record.network_namespace) == namespace.inode()
+                && record.direction == direction
+        });
+        ours.map(|record| (record.isn.unwrap(), record.sampling_threshold)).collect()
+    };
+    let (clients, servers) = (ends(Direction::Outbound), ends(Direction::Inbound));
+    assert_eq!(clients, servers);
+    // 50 expected; each bound is over five standard deviations away.
+    assert!((15..90).contains(&clients.len()), "{} were kept", clients.len());
+    assert!(clients.iter().all(|(isn, held)| isn.hash() <= threshold && *held == threshold));
 }
 
 #[test]

@@ -161,11 +161,12 @@ layout!(
 
 layout!(
     /// `struct tcp_config`.
-    TcpConfig, 48 {
+    TcpConfig, 56 {
         scope_id: u64,
         peers_per_cgroup: u64,
         account_every_ns: u64,
         period_ns: u64,
+        period_offset_ns: u64,
         scope_level: u32,
         sampling_threshold: u32,
         slow_us: u32,

@@ -50,6 +50,7 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
         pin_dir: args.bpffs.as_ref().map(|bpffs| bpffs.join("keelson").join(&node_uid)),
         sampling_threshold: threshold(args.sample),
         slow_us: args.slow_ms.saturating_mul(1000),
+        unix_minus_boot_ns: read_clocks().unix_minus_boot_ns,
         ..TcpProbeConfig::default()
     };
     let kernel = start_source(&probe)?;

@@ -59,6 +59,7 @@ fn connection(row: wire::Connection) -> Result<Connection, CliError> {
         },
         local: convert::endpoint_from_wire(local).map_err(|error| unreadable(&error))?,
         peer: convert::endpoint_from_wire(peer).map_err(|error| unreadable(&error))?,
+        peer_source: convert::peer_source_from_wire(row.peer_source),
         start: UnixNanos(row.start_unix_ns),
         end: UnixNanos(row.end_unix_ns),
         record,

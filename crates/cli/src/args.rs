@@ -99,8 +99,8 @@ const OBSERVE_LONG: &str = concat!(
     "
 
 With -o json each line is an object. Its field `type` is `flow`, `lost` or `caughtUp`:
-  flow      window, start, end, node, direction (outbound, inbound), local, peer, remoteAddress,
-            port, counters
+  flow      window, start, end, node, direction (outbound, inbound), local, peer, peerSource,
+            remoteAddress, port, counters
   lost      node, reason, count: what the answer lacks
   caughtUp  all that was held has been printed; with --follow only
 An end (local, peer) has the field `kind`:
@@ -110,6 +110,13 @@ An end (local, peer) has the field `kind`:
   external  address
   unknown   reason
   other     the peers beyond a pod's bound, together
+The field `peerSource` says what gave the peer its name:
+  address             the remote address, as it was held in the window
+  pair                the record of the connection's other end, which has the same initial sequence
+                      numbers: behind a Service or a masquerade stands this pod. As a flow, an
+                      estimate from the connections that both ends kept, for questions that name a
+                      peer's pod or workload; the counts are also part of the Service's flow.
+  otherEndNotSampled  the address, which is a Service's or a node's: the other end kept no record
 The counters are differences over the window: opened, closed, connectFailed, bytesSent,
 bytesReceived, dataSegmentsSent, dataSegmentsReceived, retransmittedSegments, retransmittedBytes,
 synRetransmits, synackRetransmits, resetsSent, resetsReceived, rttSamples, rttSumUs, connectSamples,
@@ -123,7 +130,7 @@ const CONNECTIONS_LONG: &str = concat!(
 
 With -o json each line is an object. Its field `type` is `connection`, `lost` or `caughtUp`. A
 connection has: record (closed, progress, failed), start, end, node, direction, local, peer,
-localAddress, localPort, remoteAddress, remotePort, counters (over its whole life), srttUs, minRttUs,
+peerSource, localAddress, localPort, remoteAddress, remotePort, counters (over its whole life), srttUs, minRttUs,
 errno, keptBecause, preexisting, id {nodeUid, bootId, epoch, cpu, sequence}; ends and counters as
 `keelson observe --help` says."
 );

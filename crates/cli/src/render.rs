@@ -3,7 +3,8 @@
 //! Pure: model values in, text out. Every name passes `escape` on its way to the terminal.
 
 use keelson_model::{
-    ConnectionRecord, Direction, Endpoint, Flow, NodeName, RecordId, UnixNanos, UnknownReason,
+    ConnectionRecord, Direction, Endpoint, Flow, NodeName, PeerSource, RecordId, UnixNanos,
+    UnknownReason,
 };
 
 pub mod columns;
@@ -34,6 +35,8 @@ pub struct Connection {
     pub local: Endpoint,
     /// The other end.
     pub peer: Endpoint,
+    /// What gave it its name.
+    pub peer_source: PeerSource,
     /// Begin.
     pub start: UnixNanos,
     /// End, or the time of the progress record.

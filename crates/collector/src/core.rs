@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     batch::{Agent, Batch},
+    pairs::Pairs,
     pipeline::{Admission, NodePipeline},
     store::{Bounds, Connections, Presence, Rejected, Report, Store, span_ns},
 };
@@ -25,6 +26,8 @@ pub struct Core {
     pub store: Store,
     /// Kept connections.
     pub connections: Connections,
+    /// Both ends of connections.
+    pub pairs: Pairs,
     generations: u64,
 }
 
@@ -95,6 +98,7 @@ impl Core {
             nodes: HashMap::new(),
             store: Store::new(bounds, now),
             connections: Connections::default(),
+            pairs: Pairs::new(now),
             generations: 0,
         }
     }
@@ -152,7 +156,9 @@ impl Core {
         let report =
             Report { reasons: applied.reasons, lost: applied.lost, closes: applied.closes };
         let rows = applied.flows.len() as u64;
-        let kept = self.store.insert(&stream.node, window, applied.flows, report, now);
+        let connections = applied.connections.iter();
+        let pairs = connections.filter_map(|row| self.pairs.take(row, now)).collect();
+        let kept = self.store.insert(&stream.node, window, applied.flows, pairs, report, now);
         if kept == Err(Rejected::Full) {
             self.store.add_reason(&stream.node, window, CoverageReason::Loss);
         }
@@ -188,6 +194,7 @@ impl Core {
             presence.insert(name.clone(), node.presence());
         }
         self.connections.expire(now);
+        self.pairs.expire(now);
         self.store.close_due(&presence, now)
     }
 

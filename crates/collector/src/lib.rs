@@ -14,6 +14,7 @@ pub mod core;
 pub mod ingest;
 pub mod metrics;
 pub mod names;
+pub mod pairs;
 pub mod pipeline;
 pub mod query;
 pub mod serve;

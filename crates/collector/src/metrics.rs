@@ -79,6 +79,10 @@ pub struct Metrics {
     pub refused: Family<ByReason, Counter>,
     /// Queries being answered.
     pub subscribers: Family<ByQuery, Gauge>,
+    /// Connections of which an end's record is held.
+    pub pairs_held: Gauge,
+    /// Of them forgotten before their time because of the bound.
+    pub pairs_evicted: Counter,
     /// TLS handshakes given up to make room for newer ones.
     pub handshakes_displaced: Counter,
 }
@@ -100,6 +104,8 @@ impl Metrics {
             windows,
             refused,
             subscribers,
+            pairs_held,
+            pairs_evicted,
             handshakes_displaced,
         } = metrics.clone();
         let registry = registry.sub_registry_with_prefix("keelson_collector");
@@ -113,6 +119,9 @@ impl Metrics {
         registry.register("evidence_windows", "evidence windows closed", windows);
         registry.register("refused", "messages, flows and calls refused, by reason", refused);
         registry.register("subscribers", "queries being answered", subscribers);
+        registry.register("pairs_held", "connections of which an end's record is held", pairs_held);
+        let help = "connections whose records were forgotten early because of the bound";
+        registry.register("pairs_evicted", help, pairs_evicted);
         let help = "TLS handshakes given up to make room for newer ones";
         registry.register("tls_handshakes_displaced", help, handshakes_displaced);
         metrics

@@ -103,6 +103,9 @@ impl Shared {
             let series: usize = core.nodes().map(|node| node.pipeline.series().0).sum();
             gauge(&self.metrics.flows_held, core.store.rows_held());
             gauge(&self.metrics.connections_held, core.connections.len());
+            gauge(&self.metrics.pairs_held, core.pairs.len());
+            let evicted = core.pairs.evicted_early();
+            self.metrics.pairs_evicted.inc_by(evicted - self.metrics.pairs_evicted.get());
             (closed.len(), series)
         };
         gauge(&self.metrics.series, series);

@@ -6,11 +6,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    net::IpAddr,
     sync::Arc,
 };
 
 use keelson_model::{
-    ConnectionRecord, CoverageReason, Direction, Endpoint, LossReason, NodeName, Remote,
+    ConnectionRecord, CoverageReason, Direction, Endpoint, IsnPair, LossReason, NodeName, Remote,
     TcpCounters, UnixNanos, WINDOW_SECONDS, WindowId, limits,
 };
 
@@ -41,6 +42,25 @@ pub struct FlowRow {
     pub delta: TcpCounters,
 }
 
+/// What one end of a connection of the sample counted since its record before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PairRow {
+    /// The end on the node.
+    pub local: Arc<Endpoint>,
+    /// The other end, as the socket had it.
+    pub remote: IpAddr,
+    /// Which end `local` is.
+    pub direction: Direction,
+    /// The service's port.
+    pub port: u16,
+    /// What tells the other end.
+    pub isn: IsnPair,
+    /// In force here when it opened.
+    pub threshold: u32,
+    /// Counted since.
+    pub delta: TcpCounters,
+}
+
 /// One kept connection, with the times of its record as wall time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConnectionRow {
@@ -67,6 +87,8 @@ pub struct Segment {
     pub first_row: u64,
     /// The rows.
     pub rows: Vec<FlowRow>,
+    /// What connections of the sample counted; part of the rows as well.
+    pub pairs: Vec<PairRow>,
 }
 
 /// What one batch says of its window.
@@ -157,6 +179,7 @@ impl Store {
         node: &NodeName,
         window: WindowId,
         rows: Vec<FlowRow>,
+        pairs: Vec<PairRow>,
         report: Report,
         now: UnixNanos,
     ) -> Result<(), Rejected> {
@@ -167,14 +190,14 @@ impl Store {
         if window > current.next() {
             return Err(Rejected::Future);
         }
-        self.make_room(rows.len())?;
+        self.make_room(rows.len() + pairs.len())?;
         self.slots.entry(window).or_default().merge_report(node, report);
-        if rows.is_empty() {
+        if rows.is_empty() && pairs.is_empty() {
             return Ok(());
         }
-        let segment =
-            Arc::new(Segment { window, node: node.clone(), first_row: self.rows_arrived, rows });
-        let count = segment.rows.len();
+        let (node, first_row) = (node.clone(), self.rows_arrived);
+        let segment = Arc::new(Segment { window, node, first_row, rows, pairs });
+        let count = segment.len();
         self.rows_arrived += count as u64;
         self.rows_held += count;
         if window < self.next_close {
@@ -269,6 +292,22 @@ impl Store {
             self.arrivals.pop_front();
         }
         rows
+    }
+}
+
+// === impl Segment ===
+
+impl Segment {
+    /// Rows of both kinds: what the bound counts.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len() + self.pairs.len()
+    }
+
+    /// Never so of a segment that is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 

@@ -73,6 +73,18 @@ impl TcpCounters {
         sum
     }
 
+    /// Each counter times `factor`, rounded down; minima and maxima stay.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> Self {
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "an estimate; the cast saturates"
+        )]
+        self.zip(self, |now, _| (now as f64 * factor) as u64)
+    }
+
     /// Nothing was counted.
     #[must_use]
     pub fn is_empty(&self) -> bool {

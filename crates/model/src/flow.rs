@@ -31,6 +31,19 @@ pub enum Remote {
     Other,
 }
 
+/// What gave a peer its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PeerSource {
+    /// Its address.
+    #[default]
+    Address,
+    /// The record of the connection's other end, which has the same initial sequence numbers.
+    Pair,
+    /// Its address, and that is a Service's or a node's: the other end kept no record of it.
+    OtherEndNotSampled,
+}
+
 /// What a series is counted by: never an ephemeral port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesKey {
@@ -65,6 +78,8 @@ pub struct Flow {
     pub local: Endpoint,
     /// The other end.
     pub peer: Endpoint,
+    /// What gave the other end its name.
+    pub peer_source: PeerSource,
     /// The remote side as the socket had it.
     pub remote: Remote,
     /// Which end `local` is.

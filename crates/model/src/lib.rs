@@ -20,7 +20,7 @@ pub mod time;
 pub use counters::TcpCounters;
 pub use coverage::{Coverage, CoverageReason, ProgramState, ProgramStatus};
 pub use endpoint::{Endpoint, PodRef, ServiceRef, UnknownReason, WorkloadRef};
-pub use flow::{Direction, Flow, Remote, SeriesKey, SeriesValue};
+pub use flow::{Direction, Flow, PeerSource, Remote, SeriesKey, SeriesValue};
 pub use ids::{BootId, CgroupId, Epoch, NodeName, PodUid};
 pub use ledger::{LedgerCut, LossReason};
 pub use record::{ConnectionRecord, IsnPair, KeepReasons, RecordId, RecordKind};

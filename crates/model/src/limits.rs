@@ -30,6 +30,9 @@ pub const COLLECTOR_FLOWS: usize = 1_000_000;
 /// Connections the collector holds.
 pub const COLLECTOR_CONNECTIONS: usize = 200_000;
 
+/// Connections whose two ends the collector brings together; two generations of half as many.
+pub const COLLECTOR_PAIRS: usize = 131_072;
+
 /// Nodes whose streams the collector keeps account of.
 pub const COLLECTOR_NODES: usize = 5_000;
 

@@ -22,7 +22,7 @@ pub struct RecordId {
     pub epoch: Epoch,
     /// CPU that wrote it.
     pub cpu: u32,
-    /// Counted per CPU and probe from 1 without gaps.
+    /// Unique for the CPU: a lane's number and the lane (`ebpf-src/tcp/record.bpf.h`).
     pub sequence: u64,
 }
 
@@ -83,12 +83,26 @@ pub struct IsnPair {
     pub server: u32,
 }
 
+impl IsnPair {
+    /// The hash by which both ends keep the same connections: `isn_hash` of `ebpf-src/tcp`, the
+    /// 32-bit finalizer of Murmur3 (Appleby, public domain) over the pair.
+    #[must_use]
+    pub fn hash(self) -> u32 {
+        let mut hash = self.client ^ self.server.wrapping_mul(0x9e37_79b1);
+        hash ^= hash >> 16;
+        hash = hash.wrapping_mul(0x85eb_ca6b);
+        hash ^= hash >> 13;
+        hash = hash.wrapping_mul(0xc2b2_ae35);
+        hash ^ (hash >> 16)
+    }
+}
+
 /// A connection as its own kernel saw it, over its whole life so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionRecord {
     /// CPU that wrote it.
     pub cpu: u32,
-    /// Counted per CPU from 1 without gaps.
+    /// Unique for the CPU.
     pub sequence: u64,
     /// What happened.
     pub kind: RecordKind,
@@ -134,4 +148,17 @@ pub struct ConnectionRecord {
     pub sampling_threshold: u32,
     /// Thread group that owned the socket; 0: not known.
     pub pid: u32,
+}
+
+// === impl ConnectionRecord ===
+
+impl ConnectionRecord {
+    /// The service's port: the remote one outbound, the local one inbound.
+    #[must_use]
+    pub fn service_port(&self) -> u16 {
+        match self.direction {
+            Direction::Outbound => self.remote_port,
+            Direction::Inbound => self.local_port,
+        }
+    }
 }

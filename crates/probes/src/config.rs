@@ -34,7 +34,13 @@ pub struct TcpProbeConfig {
     pub sampling_threshold: u32,
     /// Handshake or RTT in microseconds from which a connection is kept as slow.
     pub slow_us: u32,
+    /// Unix time minus boot time in nanoseconds: tells where windows end.
+    pub unix_minus_boot_ns: i64,
 }
+
+/// Progress records are made so long before a window's cut: late enough to hold most of the window,
+/// early enough to be part of it.
+const BEFORE_CUT_NS: i64 = 500_000_000;
 
 impl Default for TcpProbeConfig {
     fn default() -> Self {
@@ -45,6 +51,7 @@ impl Default for TcpProbeConfig {
             perf_pages: 64,
             sampling_threshold: u32::MAX,
             slow_us: 1_000_000,
+            unix_minus_boot_ns: 0,
         }
     }
 }
@@ -55,11 +62,15 @@ impl TcpProbeConfig {
             Scope::Below { root, level } => (root.0, level),
             Scope::Everything => (0, 0),
         };
+        let period_ns = WINDOW_SECONDS * 1_000_000_000;
+        let offset_ns = self.unix_minus_boot_ns.saturating_add(BEFORE_CUT_NS);
+        let period_offset_ns = offset_ns.rem_euclid(period_ns.cast_signed()).cast_unsigned();
         TcpConfig {
             scope_id,
             peers_per_cgroup: limits::PEERS_PER_CGROUP.into(),
             account_every_ns: 100_000_000,
-            period_ns: WINDOW_SECONDS * 1_000_000_000,
+            period_ns,
+            period_offset_ns,
             scope_level,
             sampling_threshold: self.sampling_threshold,
             slow_us: self.slow_us,

@@ -15,7 +15,10 @@ mod coverage;
 mod record;
 mod series;
 
-pub use answer::{endpoint_from_wire, endpoint_to_wire, flow_from_wire, flow_to_wire};
+pub use answer::{
+    endpoint_from_wire, endpoint_to_wire, flow_from_wire, flow_to_wire, peer_source_from_wire,
+    peer_source_to_wire,
+};
 pub use coverage::{coverage_from_wire, coverage_to_wire, ledger_from_wire, ledger_to_wire};
 pub use record::{record_from_wire, record_to_wire};
 pub use series::{series_from_wire, series_to_wire};

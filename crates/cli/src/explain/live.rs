@@ -145,6 +145,7 @@ mod tests {
             node: "node-a".into(),
             local,
             peer,
+            peer_source: keelson_model::PeerSource::Address,
             remote: Remote::Other,
             direction: Direction::Inbound,
             port: 80,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use keelson_model::{Endpoint, Flow, RecordKind, Remote, TcpCounters, WorkloadRef};
+use keelson_model::{Endpoint, Flow, PeerSource, RecordKind, Remote, TcpCounters, WorkloadRef};
 use serde::Serialize;
 
 use super::{Connection, Lost, Row, rfc3339, unknown};
@@ -19,6 +19,7 @@ enum Line<'a> {
         direction: keelson_model::Direction,
         local: End<'a>,
         peer: End<'a>,
+        peer_source: PeerSource,
         remote_address: Option<IpAddr>,
         port: u16,
         counters: &'a TcpCounters,
@@ -31,6 +32,7 @@ enum Line<'a> {
         direction: keelson_model::Direction,
         local: End<'a>,
         peer: End<'a>,
+        peer_source: PeerSource,
         local_address: IpAddr,
         local_port: u16,
         remote_address: IpAddr,
@@ -104,7 +106,7 @@ pub fn line(row: &Row) -> Result<String, serde_json::Error> {
 }
 
 fn flow_line(flow: &Flow) -> Line<'_> {
-    let Flow { window, node, local, peer, remote, direction, port, delta } = flow;
+    let Flow { window, node, local, peer, peer_source, remote, direction, port, delta } = flow;
     Line::Flow {
         window: window.0,
         start: rfc3339(window.start()),
@@ -113,6 +115,7 @@ fn flow_line(flow: &Flow) -> Line<'_> {
         direction: *direction,
         local: end(local),
         peer: end(peer),
+        peer_source: *peer_source,
         remote_address: match remote {
             Remote::Address(address) => Some(*address),
             Remote::Other => None,
@@ -123,7 +126,7 @@ fn flow_line(flow: &Flow) -> Line<'_> {
 }
 
 fn connection_line(connection: &Connection) -> Line<'_> {
-    let Connection { node, id, local, peer, start, end: ended, record } = connection;
+    let Connection { node, id, local, peer, peer_source, start, end: ended, record } = connection;
     Line::Connection {
         record: record.kind,
         start: rfc3339(*start),
@@ -132,6 +135,7 @@ fn connection_line(connection: &Connection) -> Line<'_> {
         direction: record.direction,
         local: end(local),
         peer: end(peer),
+        peer_source: *peer_source,
         local_address: record.local_address,
         local_port: record.local_port,
         remote_address: record.remote_address,

@@ -1,6 +1,6 @@
 //! Flows and connections as columns for people.
 
-use keelson_model::{Flow, RecordKind, TcpCounters, UnixNanos};
+use keelson_model::{Flow, PeerSource, RecordKind, TcpCounters, UnixNanos};
 
 use super::{
     Connection, Lost, Row, arrow, bytes, columns::Columns, endpoint, micros, percent, rfc3339,
@@ -94,19 +94,19 @@ fn flow_cells(row: &Row) -> Option<[String; 12]> {
 
 fn connection_cells(row: &Row) -> Option<[String; 11]> {
     let Row::Connection(connection) = row else { return None };
-    let Connection { local, peer, end, record, .. } = connection.as_ref();
+    let Connection { local, peer, peer_source, end, record, .. } = connection.as_ref();
     let kept: Vec<&str> = record.keep_reasons.names().collect();
-    let service_port = match record.direction {
-        keelson_model::Direction::Outbound => record.remote_port,
-        keelson_model::Direction::Inbound => record.local_port,
+    let doubt = match peer_source {
+        PeerSource::OtherEndNotSampled => " (other end not sampled)",
+        PeerSource::Address | PeerSource::Pair => "",
     };
     Some([
         clock(*end),
         state(record.kind, record.errno),
         endpoint(local),
         arrow(record.direction).into(),
-        endpoint(peer),
-        port_text(service_port),
+        format!("{}{doubt}", endpoint(peer)),
+        port_text(record.service_port()),
         bytes(record.counters.bytes_sent),
         bytes(record.counters.bytes_received),
         retransmits(&record.counters),

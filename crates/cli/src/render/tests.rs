@@ -24,6 +24,7 @@ fn flow(local: &str, peer: Endpoint) -> Row {
         node: "node-a".into(),
         local: pod(local),
         peer,
+        peer_source: keelson_model::PeerSource::Address,
         remote: Remote::Address([10, 1, 0, 9].into()),
         direction: Direction::Outbound,
         port: 5432,
@@ -81,6 +82,7 @@ fn a_flow_in_json_has_the_documented_fields() {
             "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         },
         "peer": {"kind": "external", "address": "203.0.113.9"},
+        "peerSource": "address",
         "remoteAddress": "10.1.0.9",
         "port": 5432,
         "counters": {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use keelson_model::{Endpoint, LossReason, NodeName, UnixNanos, WindowId};
+use keelson_model::{Endpoint, LossReason, NodeName, PeerSource, UnixNanos, WindowId};
 use keelson_proto::{convert, query as wire};
 
 use crate::{
@@ -106,19 +106,30 @@ impl Losses {
 
 /// A flow as a message.
 #[must_use]
-pub fn flow(segment: &Segment, row: &FlowRow, peer: &Endpoint) -> wire::FlowsResponse {
-    let flow = wire_flow(segment, row, peer);
+pub fn flow(
+    segment: &Segment,
+    row: &FlowRow,
+    peer: &Endpoint,
+    peer_source: PeerSource,
+) -> wire::FlowsResponse {
+    let flow = wire_flow(segment, row, peer, peer_source);
     wire::FlowsResponse { response: Some(wire::flows_response::Response::Flow(flow)) }
 }
 
 /// A flow, for an answer or an evidence window.
 #[must_use]
-pub fn wire_flow(segment: &Segment, row: &FlowRow, peer: &Endpoint) -> wire::Flow {
+pub fn wire_flow(
+    segment: &Segment,
+    row: &FlowRow,
+    peer: &Endpoint,
+    peer_source: PeerSource,
+) -> wire::Flow {
     convert::flow_to_wire(&keelson_model::Flow {
         window: segment.window,
         node: segment.node.clone(),
         local: row.local.as_ref().clone(),
         peer: peer.clone(),
+        peer_source,
         remote: row.remote,
         direction: row.direction,
         port: row.port,
@@ -134,7 +145,11 @@ pub fn lost(node: &str, reason: LossReason, count: u64) -> wire::Lost {
 
 /// A kept connection as a message.
 #[must_use]
-pub fn connection(row: &ConnectionRow, peer: &Endpoint) -> wire::Connection {
+pub fn connection(
+    row: &ConnectionRow,
+    peer: &Endpoint,
+    peer_source: PeerSource,
+) -> wire::Connection {
     let agent = &row.agent;
     wire::Connection {
         node: agent.node.as_str().to_owned(),
@@ -146,5 +161,6 @@ pub fn connection(row: &ConnectionRow, peer: &Endpoint) -> wire::Connection {
         start_unix_ns: row.start.0,
         end_unix_ns: row.end.0,
         record: Some(convert::record_to_wire(&row.record)),
+        peer_source: convert::peer_source_to_wire(peer_source).into(),
     }
 }

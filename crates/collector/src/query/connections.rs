@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use keelson_model::LossReason;
+use keelson_model::{Endpoint, LossReason, PeerSource};
 use keelson_proto::query as wire;
 
 use super::{
@@ -161,15 +161,19 @@ impl ConnectionsReader {
         if row.end < since || row.start >= until {
             return false;
         }
-        let peer = rows::connection_peer(&self.shared.names(), row);
-        self.filters.matches(&rows::connection_row(row, &peer))
+        self.filters.matches(&rows::connection_row(row, &self.peer(row).0))
     }
 
     fn answer(&mut self, row: &ConnectionRow) {
-        let peer = rows::connection_peer(&self.shared.names(), row);
-        let connection = answer::connection(row, &peer);
+        let (peer, source) = self.peer(row);
+        let connection = answer::connection(row, &peer, source);
         let response = wire::connections_response::Response::Connection(connection);
         self.ready.push_back(wire::ConnectionsResponse { response: Some(response) });
+    }
+
+    fn peer(&self, row: &ConnectionRow) -> (Arc<Endpoint>, PeerSource) {
+        let core = self.shared.core();
+        rows::connection_peer(&core.pairs, &self.shared.names(), row)
     }
 
     fn say_losses(&mut self) {

@@ -3,14 +3,23 @@
 //! The token names the last window given whole and the process that closed it. A subscriber that
 //! is slower than the recent past is told how many windows it lost.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
 
-use keelson_model::{Endpoint, LossReason, WindowId, limits};
+use keelson_model::{
+    Direction, Endpoint, LossReason, PeerSource, PodUid, Remote, WindowId, limits,
+};
 use keelson_proto::query as wire;
 
-use super::{answer, rows};
+use super::{
+    answer,
+    rows::{self, PairFlow},
+};
 use crate::{
     names::NameIndex,
+    pairs::Pairs,
     shared::Shared,
     store::{ClosedWindow, EvidenceRead, FlowRow, NodeState, NodeWindow, Segment},
 };
@@ -43,6 +52,10 @@ struct OpenWindow {
     window: Arc<ClosedWindow>,
     segment: usize,
     row: usize,
+    /// Flows that pairs name, still to be given.
+    pairs: VecDeque<wire::Flow>,
+    /// Rows that pairs stand for: a node's address must not vote beside the pods behind it.
+    replaced: HashSet<(PodUid, Remote, Direction, u16)>,
 }
 
 // === impl ResumeToken ===
@@ -97,7 +110,8 @@ impl EvidenceReader {
             match read {
                 EvidenceRead::Window(window) => {
                     self.has_begun = true;
-                    self.open = Some(OpenWindow { window, segment: 0, row: 0 });
+                    let core = self.shared.core();
+                    self.open = Some(OpenWindow::new(window, &core.pairs, &self.shared.names()));
                 }
                 EvidenceRead::Lost { resume_after, count } => {
                     self.after = Some(resume_after);
@@ -150,15 +164,31 @@ impl EvidenceReader {
 // === impl OpenWindow ===
 
 impl OpenWindow {
+    fn new(window: Arc<ClosedWindow>, pairs: &Pairs, names: &NameIndex) -> Self {
+        let (mut flows, mut replaced) = (VecDeque::new(), HashSet::new());
+        for segment in &window.segments {
+            for PairFlow { row, peer } in rows::pair_flows(pairs, names, segment) {
+                if let Some(pod) = row.local.pod().filter(|_| peer.pod().is_some()) {
+                    replaced.insert((pod.uid.clone(), row.remote, row.direction, row.port));
+                }
+                if concerns_a_pod(&row, &peer) {
+                    flows.push_back(answer::wire_flow(segment, &row, &peer, PeerSource::Pair));
+                }
+            }
+        }
+        Self { window, segment: 0, row: 0, pairs: flows, replaced }
+    }
+
     fn take_flows(&mut self, names: &NameIndex) -> Vec<wire::Flow> {
-        let mut flows = Vec::new();
+        let count = self.pairs.len().min(limits::EVIDENCE_FLOWS_PER_PART);
+        let mut flows: Vec<wire::Flow> = self.pairs.drain(..count).collect();
         while let Some(segment) = self.window.segments.get(self.segment) {
             let room = limits::EVIDENCE_FLOWS_PER_PART - flows.len();
             if room == 0 {
                 break;
             }
             let rows = segment.rows.iter().skip(self.row).take(room);
-            flows.extend(rows.filter_map(|row| evidence(names, segment, row)));
+            flows.extend(rows.filter_map(|row| self.evidence(names, segment, row)));
             self.row += room;
             if self.row >= segment.rows.len() {
                 self.segment += 1;
@@ -169,16 +199,25 @@ impl OpenWindow {
     }
 
     fn is_exhausted(&self) -> bool {
-        self.segment >= self.window.segments.len()
+        self.pairs.is_empty() && self.segment >= self.window.segments.len()
+    }
+
+    /// The flow, if it is evidence of any application and nothing better stands for it.
+    fn evidence(&self, names: &NameIndex, segment: &Segment, row: &FlowRow) -> Option<wire::Flow> {
+        let peer = rows::flow_peer(names, segment, row);
+        let is_replaced = matches!(peer.as_ref(), Endpoint::Node(_))
+            && row.local.pod().is_some_and(|pod| {
+                let key = (pod.uid.clone(), row.remote, row.direction, row.port);
+                self.replaced.contains(&key)
+            });
+        (concerns_a_pod(row, &peer) && !is_replaced)
+            .then(|| answer::wire_flow(segment, row, &peer, PeerSource::Address))
     }
 }
 
-/// The flow, if a pod stands at one of its ends: others are no evidence of any application.
-fn evidence(names: &NameIndex, segment: &Segment, row: &FlowRow) -> Option<wire::Flow> {
-    let peer = rows::flow_peer(names, segment, row);
-    let concerns_a_pod =
-        [row.local.as_ref(), peer.as_ref()].into_iter().any(|end| matches!(end, Endpoint::Pod(_)));
-    concerns_a_pod.then(|| answer::wire_flow(segment, row, &peer))
+/// A pod stands at one of its ends: others are no evidence of any application.
+fn concerns_a_pod(row: &FlowRow, peer: &Endpoint) -> bool {
+    row.local.pod().is_some() || peer.pod().is_some()
 }
 
 fn node(node: &NodeWindow) -> wire::NodeWindow {

@@ -114,6 +114,21 @@ impl Filters {
             self.allow.is_empty() || self.allow.iter().any(|filter| filter.matches(row));
         is_allowed && !self.deny.iter().any(|filter| filter.matches(row))
     }
+
+    /// Whether a flow that its pairs name is wanted: only where a filter asks for a peer's pod or
+    /// workload. Its counts are also part of the Service's flow, which such a filter never matches.
+    #[must_use]
+    pub fn matches_pair(&self, row: &Row<'_>) -> bool {
+        let asks = |filter: &&Filter| filter.peer.asks_for_pods();
+        self.allow.iter().filter(asks).any(|filter| filter.matches(row))
+            && !self.deny.iter().any(|filter| filter.matches(row))
+    }
+
+    /// Whether such a flow could be wanted at all.
+    #[must_use]
+    pub fn wants_pairs(&self) -> bool {
+        self.allow.iter().any(|filter| filter.peer.asks_for_pods())
+    }
 }
 
 // === impl Filter ===
@@ -191,6 +206,10 @@ impl Side {
             pod: pod.to_vec(),
             workload: workload.iter().map(split).collect::<Result<_, FilterError>>()?,
         })
+    }
+
+    fn asks_for_pods(&self) -> bool {
+        !self.pod.is_empty() || !self.workload.is_empty()
     }
 
     fn matches(&self, endpoint: &Endpoint) -> bool {

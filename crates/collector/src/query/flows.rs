@@ -5,13 +5,13 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use keelson_model::{Endpoint, LossReason, WindowId};
+use keelson_model::{Endpoint, LossReason, PeerSource, WindowId};
 use keelson_proto::query as wire;
 
 use super::{
     answer::{self, Losses, Range},
     filter::Filters,
-    rows,
+    rows::{self, PairFlow},
 };
 use crate::{
     names::NameIndex,
@@ -38,6 +38,14 @@ enum Phase {
     Done,
 }
 
+/// A row among the newest.
+enum Picked {
+    /// By its position.
+    Row(usize),
+    /// Named by its pairs.
+    Pair(PairFlow),
+}
+
 /// An answer in the making.
 pub struct FlowsReader {
     shared: Arc<Shared>,
@@ -50,7 +58,7 @@ pub struct FlowsReader {
     before: u64,
     segments: VecDeque<Arc<Segment>>,
     next_row: usize,
-    picked: VecDeque<(Arc<Segment>, usize)>,
+    picked: VecDeque<(Arc<Segment>, Picked)>,
     ready: VecDeque<wire::FlowsResponse>,
     losses: Losses,
 }
@@ -122,26 +130,33 @@ impl FlowsReader {
     /// Names and filters some of the rows at hand; false: there are none.
     fn name_some(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
-        let names = shared.names();
         if !self.picked.is_empty() {
             let count = self.picked.len().min(CHUNK);
-            for (segment, position) in self.picked.drain(..count) {
-                if let Some(flow) = segment.rows.get(position) {
-                    let peer = rows::flow_peer(&names, &segment, flow);
-                    self.ready.push_back(answer::flow(&segment, flow, &peer));
-                }
+            for (segment, picked) in self.picked.drain(..count) {
+                let response = match picked {
+                    Picked::Pair(flow) => pair_answer(&segment, &flow),
+                    Picked::Row(position) => {
+                        let Some(flow) = segment.rows.get(position) else { continue };
+                        let peer = rows::flow_peer(&shared.names(), &segment, flow);
+                        answer::flow(&segment, flow, &peer, PeerSource::Address)
+                    }
+                };
+                self.ready.push_back(response);
             }
             return true;
         }
         let Some(segment) = self.segments.front().map(Arc::clone) else { return false };
-        let rows = segment.rows.iter().skip(self.next_row).take(CHUNK);
-        for flow in rows {
+        let names = shared.names();
+        for flow in segment.rows.iter().skip(self.next_row).take(CHUNK) {
             if let Some(peer) = wanted(&names, &self.filters, &segment, flow) {
-                self.ready.push_back(answer::flow(&segment, flow, &peer));
+                self.ready.push_back(answer::flow(&segment, flow, &peer, PeerSource::Address));
             }
         }
+        drop(names);
         self.next_row += CHUNK;
         if self.next_row >= segment.rows.len() {
+            let pairs = wanted_pairs(&shared, &self.filters, &segment);
+            self.ready.extend(pairs.iter().map(|flow| pair_answer(&segment, flow)));
             self.segments.pop_front();
             self.next_row = 0;
         }
@@ -166,13 +181,18 @@ impl FlowsReader {
             let held = self.shared.core().store.held_before(until, range, self.before);
             let Some((window, segments)) = held else { break };
             until = window;
-            let names = self.shared.names();
             for segment in segments.iter().rev() {
+                let room = self.last.saturating_sub(self.picked.len());
+                let pairs = wanted_pairs(&self.shared, &self.filters, segment);
+                for flow in pairs.into_iter().take(room) {
+                    self.picked.push_front((Arc::clone(segment), Picked::Pair(flow)));
+                }
+                let names = self.shared.names();
                 for (position, flow) in segment.rows.iter().enumerate().rev() {
                     if self.picked.len() < self.last
                         && wanted(&names, &self.filters, segment, flow).is_some()
                     {
-                        self.picked.push_front((Arc::clone(segment), position));
+                        self.picked.push_front((Arc::clone(segment), Picked::Row(position)));
                     }
                 }
             }
@@ -226,6 +246,20 @@ fn wanted(
 ) -> Option<Arc<Endpoint>> {
     let peer = rows::flow_peer(names, segment, flow);
     filters.matches(&rows::flow_row(segment, flow, &peer)).then_some(peer)
+}
+
+/// The flows named by pairs that the filters want.
+fn wanted_pairs(shared: &Shared, filters: &Filters, segment: &Segment) -> Vec<PairFlow> {
+    if segment.pairs.is_empty() || !filters.wants_pairs() {
+        return Vec::new();
+    }
+    let mut flows = rows::pair_flows(&shared.core().pairs, &shared.names(), segment);
+    flows.retain(|flow| filters.matches_pair(&rows::flow_row(segment, &flow.row, &flow.peer)));
+    flows
+}
+
+fn pair_answer(segment: &Segment, PairFlow { row, peer }: &PairFlow) -> wire::FlowsResponse {
+    answer::flow(segment, row, peer, PeerSource::Pair)
 }
 
 fn caught_up() -> wire::FlowsResponse {

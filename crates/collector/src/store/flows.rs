@@ -65,7 +65,7 @@ impl Store {
         let first = segments.first().map_or(self.rows_arrived, |segment| segment.first_row);
         let next = segments
             .last()
-            .map_or(self.rows_arrived, |segment| segment.first_row + segment.rows.len() as u64);
+            .map_or(self.rows_arrived, |segment| segment.first_row + segment.len() as u64);
         FollowRead { lost_rows: first.saturating_sub(cursor), segments, cursor: next }
     }
 

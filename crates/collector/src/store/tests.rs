@@ -28,7 +28,7 @@ fn whole() -> Report {
 }
 
 fn deliver(store: &mut Store, node: &str, window: u64, count: u64, now: UnixNanos) {
-    store.insert(&node.into(), WindowId(window), rows(count), whole(), now).unwrap();
+    store.insert(&node.into(), WindowId(window), rows(count), vec![], whole(), now).unwrap();
 }
 
 fn nodes(list: &[(&str, bool, Option<u64>)]) -> BTreeMap<NodeName, Presence> {
@@ -81,9 +81,9 @@ fn a_closed_window_says_of_every_node_what_it_saw() {
     let now = now_in(FIRST, 5_100);
     deliver(&mut store, "whole", FIRST, 2, now);
     let short = Report { reasons: BTreeSet::from([CoverageReason::Loss]), ..whole() };
-    store.insert(&"short".into(), WindowId(FIRST), rows(1), short, now).unwrap();
+    store.insert(&"short".into(), WindowId(FIRST), rows(1), vec![], short, now).unwrap();
     let part = Report::default();
-    store.insert(&"part".into(), WindowId(FIRST), rows(1), part, now).unwrap();
+    store.insert(&"part".into(), WindowId(FIRST), rows(1), vec![], part, now).unwrap();
     let known = nodes(&[
         ("absent", true, None),
         ("gone", false, None),
@@ -147,7 +147,7 @@ fn windows_out_of_the_recent_past_or_ahead_are_refused() {
         (newest + 2, Err(Rejected::Future)),
     ];
     for (window, expected) in rows_of {
-        let got = store().insert(&"a".into(), WindowId(window), rows(1), whole(), now);
+        let got = store().insert(&"a".into(), WindowId(window), rows(1), vec![], whole(), now);
         assert_eq!(got, expected, "window {window}");
     }
 }
@@ -182,7 +182,7 @@ fn a_full_store_drops_its_oldest_closed_window_and_refuses_when_none_is_closed()
     let mut store = Store::new(bounds, now_in(FIRST, 0));
     deliver(&mut store, "a", FIRST, 6, now_in(FIRST, 5_000));
     let refused =
-        store.insert(&"b".into(), WindowId(FIRST), rows(5), whole(), now_in(FIRST, 5_000));
+        store.insert(&"b".into(), WindowId(FIRST), rows(5), vec![], whole(), now_in(FIRST, 5_000));
     assert_eq!(refused, Err(Rejected::Full));
     store.close_due(&nodes(&[]), now_in(FIRST, 9_000));
     deliver(&mut store, "a", FIRST + 1, 5, now_in(FIRST + 1, 5_000));
@@ -224,7 +224,9 @@ fn losses_are_summed_over_the_windows_asked_for() {
     for (window, count) in [(FIRST, 3), (FIRST + 1, 4)] {
         let lost = BTreeMap::from([(LossReason::PerfBufferFull, count)]);
         let report = Report { lost, ..whole() };
-        store.insert(&"a".into(), WindowId(window), vec![], report, now_in(window, 5_000)).unwrap();
+        store
+            .insert(&"a".into(), WindowId(window), vec![], vec![], report, now_in(window, 5_000))
+            .unwrap();
     }
     let key = (NodeName::from("a"), LossReason::PerfBufferFull);
     let all = store.losses(UnixNanos(0), UnixNanos(u64::MAX));

@@ -10,7 +10,7 @@ use keelson_collector::{
     serve,
     shared::Shared,
 };
-use keelson_model::{Endpoint, PodRef, UnixNanos, WindowId, WorkloadRef};
+use keelson_model::{Endpoint, PodRef, ServiceRef, UnixNanos, WindowId, WorkloadRef};
 use keelson_proto::{
     query::query_client::QueryClient,
     telemetry::{
@@ -235,6 +235,58 @@ pub fn series(remote: [u8; 4], before_ms: u64, segments: u64, again: u64) -> wir
         }),
         ..Default::default()
     }
+}
+
+/// Record number `number` of one end of the connection with these numbers, cumulative.
+pub fn record(
+    number: u64,
+    isn: (u32, u32),
+    direction: wire::Direction,
+    remote: [u8; 4],
+    (segments, again): (u64, u64),
+) -> wire::ConnectionRecord {
+    wire::ConnectionRecord {
+        local: Some(wire::Local {
+            local: Some(wire::local::Local::Pod(0)),
+            container_id: String::new(),
+        }),
+        sequence: number,
+        kind: wire::RecordKind::Progress.into(),
+        direction: direction.into(),
+        network_namespace: 4_026_531_840,
+        local_address: vec![10, 1, 0, 5],
+        remote_address: remote.to_vec(),
+        local_port: 8080,
+        remote_port: 8080,
+        client_isn: isn.0,
+        server_isn: isn.1,
+        isn_valid: true,
+        start_boot_ns: UPTIME_NS,
+        established_boot_ns: UPTIME_NS,
+        end_boot_ns: UPTIME_NS + number * 1_000_000_000,
+        sampling_threshold: u32::MAX,
+        keep_reasons: 1,
+        counters: Some(wire::TcpCounters {
+            data_segments_sent: segments,
+            retransmitted_segments: again,
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// Makes an address known as a Service's.
+pub fn know_service(collector: &Collector, name: &str, address: [u8; 4]) {
+    let service = ServiceRef { namespace: "shop".into(), name: name.into() };
+    let claim = Claim {
+        holder: Holder::Service(service.clone()),
+        endpoint: Endpoint::Service(service),
+        addresses: vec![address.into()],
+        weak_addresses: vec![],
+        pod_ranges: vec![],
+        from: UnixNanos(0),
+    };
+    collector.shared.names_mut().set(claim, collector.shared.now());
 }
 
 /// Makes an address known as a pod's.

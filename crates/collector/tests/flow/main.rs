@@ -9,7 +9,9 @@
 
 mod harness;
 
-use harness::{Collector, FIRST, all, batch, hello, know, message, series, with_token};
+use harness::{
+    Collector, FIRST, all, batch, hello, know, know_service, message, record, series, with_token,
+};
 use keelson_proto::{
     query::{self as wire, evidence_response, flows_response},
     telemetry,
@@ -122,6 +124,91 @@ async fn what_agents_send_is_what_flows_and_evidence_say() {
     let mut resumed = collector.queries().evidence(again).await.unwrap().into_inner();
     assert_eq!(evidence(&mut resumed).await.1.window, FIRST + 1);
     collector.stop().await;
+}
+
+/// Two clients of one Service address, each with a connection to another pod behind it; the node of
+/// one of these pods kept no record.
+#[tokio::test]
+async fn behind_a_service_stands_the_pod_that_its_own_record_names() {
+    use telemetry::Direction::{Inbound, Outbound};
+    const CLIENT: [u8; 4] = [10, 1, 0, 5];
+    const SERVICE: [u8; 4] = [10, 96, 0, 7];
+    let collector = Collector::start().await;
+    know_service(&collector, "server", SERVICE);
+    let mut a = collector.agent("node-a", "agent-a").await;
+    let mut b = collector.agent("node-b", "agent-b").await;
+    let (paired, alone) = ((11, 12), (21, 22));
+    for (number, sent) in [(1, 100), (2, 250)] {
+        let window = FIRST + number - 1;
+        collector.at(window, 5_100);
+        let mut client = batch(number, window, "client-1", vec![series(SERVICE, 0, 2 * sent, 5)]);
+        client.records = vec![
+            record(number, paired, Outbound, SERVICE, (sent, 5)),
+            record(number, alone, Outbound, SERVICE, (sent, 0)),
+        ];
+        client.ledgers = kept(2 * number);
+        a.send(client).await.unwrap();
+        let mut server = batch(number, window, "server-1", vec![]);
+        server.records = vec![record(number, paired, Inbound, CLIENT, (sent, 0))];
+        server.ledgers = kept(number);
+        b.send(server).await.unwrap();
+    }
+    collector.at(FIRST + 1, 9_000);
+
+    let all_rows = shape(&flows(&collector, wire::FlowsRequest::default()).await);
+    assert_eq!(all_rows.len(), 2, "counts are given once: {all_rows:?}");
+    let by_peer =
+        wire::Filter { peer_workload: vec!["Deployment/server".into()], ..Default::default() };
+    let filters = Some(wire::Filters { allow: vec![by_peer], deny: vec![] });
+    let request = wire::FlowsRequest { filters, ..Default::default() };
+    let rows = expected(&[
+        (0, "shop/client-1", "shop/server-1", 100, 5),
+        (1, "shop/client-1", "shop/server-1", 150, 0),
+    ]);
+    assert_eq!(shape(&flows(&collector, request.clone()).await), rows);
+    let newest = wire::FlowsRequest { last: 1, ..request };
+    assert_eq!(shape(&flows(&collector, newest).await), rows[1..]);
+
+    let request = with_token(wire::EvidenceRequest::default(), "operator");
+    let mut answer = collector.queries().evidence(request).await.unwrap().into_inner();
+    let (_, window) = evidence(&mut answer).await;
+    assert!(window.flows.iter().map(row).any(|flow| flow == rows[0]), "{:?}", window.flows);
+
+    let request = with_token(wire::ConnectionsRequest::default(), "reader");
+    let answer = collector.queries().connections(request).await.unwrap().into_inner();
+    let mut sources: Vec<(String, wire::PeerSource)> = all(answer)
+        .await
+        .into_iter()
+        .filter_map(|response| match response.response {
+            Some(wire::connections_response::Response::Connection(row)) => {
+                Some((name(row.peer.as_ref()), row.peer_source()))
+            }
+            _ => None,
+        })
+        .collect();
+    // Services last.
+    sources.sort_by_key(|(name, _)| (name.starts_with("Service"), name.clone()));
+    sources.dedup();
+    let (service, rest) = sources.split_last().unwrap();
+    assert!(service.0.starts_with("Service"), "{sources:?}");
+    assert_eq!(service.1, wire::PeerSource::OtherEndNotSampled);
+    let named = |name: &str, source| (name.to_owned(), source);
+    let expected = [
+        named("external", wire::PeerSource::Address),
+        named("shop/server-1", wire::PeerSource::Pair),
+    ];
+    assert_eq!(rest, expected);
+    collector.stop().await;
+}
+
+/// An account of so many records, all delivered.
+fn kept(records: u64) -> Vec<telemetry::Ledger> {
+    vec![telemetry::Ledger {
+        probe: "tcp".into(),
+        produced: records,
+        delivered: records,
+        ..Default::default()
+    }]
 }
 
 #[tokio::test]

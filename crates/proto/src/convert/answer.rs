@@ -1,6 +1,6 @@
 //! What the collector answers: endpoints and flows.
 
-use keelson_model::{Endpoint, Flow, NodeName, PodRef, Remote, ServiceRef, WindowId};
+use keelson_model::{Endpoint, Flow, NodeName, PeerSource, PodRef, Remote, ServiceRef, WindowId};
 
 use super::{
     ConvertError, Problem, address_from_wire, address_to_wire, counters_from_wire,
@@ -79,6 +79,7 @@ pub fn flow_to_wire(flow: &Flow) -> wire::Flow {
         direction: direction_to_wire(flow.direction).into(),
         port: flow.port.into(),
         delta: Some(counters_to_wire(&flow.delta)),
+        peer_source: peer_source_to_wire(flow.peer_source).into(),
     }
 }
 
@@ -100,9 +101,32 @@ pub fn flow_from_wire(flow: wire::Flow) -> Result<Flow, ConvertError> {
         node: flow.node.into(),
         local: endpoint_from_wire(local)?,
         peer: endpoint_from_wire(peer)?,
+        peer_source: peer_source_from_wire(flow.peer_source),
         remote,
         direction: direction_from_wire(flow.direction)?,
         port: port_from_wire(flow.port, "flow.port")?,
         delta: counters_from_wire(delta),
     })
+}
+
+/// What gave a peer its name, on the wire.
+#[must_use]
+pub fn peer_source_to_wire(source: PeerSource) -> wire::PeerSource {
+    match source {
+        PeerSource::Address => wire::PeerSource::Address,
+        PeerSource::Pair => wire::PeerSource::Pair,
+        PeerSource::OtherEndNotSampled => wire::PeerSource::OtherEndNotSampled,
+    }
+}
+
+/// What gave a peer its name, from the wire; a collector that does not say so knew addresses only.
+#[must_use]
+pub fn peer_source_from_wire(source: i32) -> PeerSource {
+    match wire::PeerSource::try_from(source) {
+        Ok(wire::PeerSource::Pair) => PeerSource::Pair,
+        Ok(wire::PeerSource::OtherEndNotSampled) => PeerSource::OtherEndNotSampled,
+        Ok(wire::PeerSource::Address | wire::PeerSource::Unspecified) | Err(_) => {
+            PeerSource::Address
+        }
+    }
 }

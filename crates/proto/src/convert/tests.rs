@@ -2,8 +2,8 @@ use std::net::IpAddr;
 
 use keelson_model::{
     CgroupId, ConnectionRecord, Coverage, CoverageReason, Endpoint, Flow, IsnPair, KeepReasons,
-    LedgerCut, LossReason, NodeName, ProgramState, ProgramStatus, RecordKind, Remote, SeriesKey,
-    SeriesValue, ServiceRef, WindowId, coverage::Interval,
+    LedgerCut, LossReason, NodeName, PeerSource, ProgramState, ProgramStatus, RecordKind, Remote,
+    SeriesKey, SeriesValue, ServiceRef, WindowId, coverage::Interval,
 };
 use proptest::prelude::*;
 use prost::Message;
@@ -127,10 +127,14 @@ proptest! {
     #[test]
     fn a_flow_comes_back_as_it_was(
         window in 0_u64..1 << 32, local in endpoint(), peer in endpoint(), remote in remote(),
-        direction in direction(), port: u16, delta in counters(),
+        direction in direction(), port: u16, delta in counters(), source in 0_usize..3,
     ) {
+        let peer_source =
+            [PeerSource::Address, PeerSource::Pair, PeerSource::OtherEndNotSampled][source];
         let node = NodeName::from("node-a");
-        let flow = Flow { window: WindowId(window), node, local, peer, remote, direction, port, delta };
+        let flow = Flow {
+            window: WindowId(window), node, local, peer, peer_source, remote, direction, port, delta,
+        };
         prop_assert_eq!(flow_from_wire(sent(&flow_to_wire(&flow))), Ok(flow));
     }
 

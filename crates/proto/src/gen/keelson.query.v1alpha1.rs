@@ -158,6 +158,8 @@ pub struct Flow {
     /// Difference over the window; rtt_min_us and rtt_max_us are since the series' start.
     #[prost(message, optional, tag = "10")]
     pub delta: ::core::option::Option<super::super::telemetry::v1alpha1::TcpCounters>,
+    #[prost(enumeration = "PeerSource", tag = "11")]
+    pub peer_source: i32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ConnectionsRequest {
@@ -210,6 +212,8 @@ pub struct Connection {
     pub record: ::core::option::Option<
         super::super::telemetry::v1alpha1::ConnectionRecord,
     >,
+    #[prost(enumeration = "PeerSource", tag = "10")]
+    pub peer_source: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EvidenceRequest {
@@ -291,6 +295,44 @@ pub struct NodeStatus {
     /// From the last batch: what `NodeWindow` gave for it.
     #[prost(string, repeated, tag = "10")]
     pub reasons: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// What gave a peer its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PeerSource {
+    Unspecified = 0,
+    Address = 1,
+    /// The record of the connection's other end, found by its initial sequence numbers. As a flow: an
+    /// estimate over the connections that both ends kept. Such flows are also part of those whose peer
+    /// is the Service's or the node's address, and are given only where a filter names a peer's pod or
+    /// workload, and as evidence.
+    Pair = 2,
+    /// The address, which is a Service's or a node's: the other end kept no record.
+    OtherEndNotSampled = 3,
+}
+impl PeerSource {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PEER_SOURCE_UNSPECIFIED",
+            Self::Address => "PEER_SOURCE_ADDRESS",
+            Self::Pair => "PEER_SOURCE_PAIR",
+            Self::OtherEndNotSampled => "PEER_SOURCE_OTHER_END_NOT_SAMPLED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PEER_SOURCE_UNSPECIFIED" => Some(Self::Unspecified),
+            "PEER_SOURCE_ADDRESS" => Some(Self::Address),
+            "PEER_SOURCE_PAIR" => Some(Self::Pair),
+            "PEER_SOURCE_OTHER_END_NOT_SAMPLED" => Some(Self::OtherEndNotSampled),
+            _ => None,
+        }
+    }
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -101,7 +101,8 @@ const OBSERVE_LONG: &str = concat!(
 With -o json each line is an object. Its field `type` is `flow`, `lost` or `caughtUp`:
   flow      window, start, end, node, direction (outbound, inbound), local, peer, peerSource,
             remoteAddress, port, counters
-  lost      node, reason, count: what the answer lacks
+  lost      node, reason, count: what the answer lacks; with the reasons no_agent and
+            blind_interval windows in which nobody counted there
   caughtUp  all that was held has been printed; with --follow only
 An end (local, peer) has the field `kind`:
   pod       uid, namespace, name, node, workload {apiVersion, kind, name} or null, revision

@@ -25,9 +25,9 @@ use tokio::{
 };
 
 /// Requests on one short connection.
-const EXCHANGES: u32 = 10;
+const SHORT_EXCHANGES: u32 = 10;
 /// Short connections under way to one address: more than a lost segment's time-out needs.
-const SHORT_WORKERS: u32 = 8;
+const SHORT_WORKERS: u32 = 16;
 const LARGEST: usize = 64 * 1024;
 const RESOLVE_EVERY: Duration = Duration::from_secs(2);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -74,6 +74,10 @@ struct ClientArgs {
     /// Connections to each address that are kept alive
     #[arg(long, default_value_t = 16)]
     connections: u32,
+    /// Requests after which a connection that is kept alive is made anew: what comes behind a
+    /// Service's address later gets its share
+    #[arg(long, default_value_t = u32::MAX)]
+    requests: u32,
     /// Payload bytes of a request; one segment
     #[arg(long, default_value_t = 512)]
     size: usize,
@@ -86,8 +90,18 @@ struct ClientArgs {
 enum Mode {
     /// Ten requests, then closed
     Short,
-    /// Open for as long as it lasts
+    /// Open for as long as it lasts, or for --requests
     Keepalive,
+}
+
+impl ClientArgs {
+    /// Requests on one connection.
+    fn exchanges(&self) -> u32 {
+        match self.mode {
+            Mode::Short => SHORT_EXCHANGES,
+            Mode::Keepalive => self.requests,
+        }
+    }
 }
 
 /// What this process did.
@@ -266,11 +280,14 @@ async fn drive(args: ClientArgs, log: &Arc<Log>) -> anyhow::Result<()> {
                         Mode::Short => SHORT_WORKERS,
                         Mode::Keepalive => args.connections,
                     };
-                    for _ in 0..workers {
+                    for worker in 1..=workers {
+                        // Not all at once: the first of each lasts a part of its life.
+                        let share = |of: u32| (u64::from(of) * u64::from(worker)).div_ceil(workers.into());
+                        let first = share(args.exchanges());
                         let (args, log) = (args.clone(), Arc::clone(log));
                         let budget = Arc::clone(&budget);
                         tasks.spawn(async move {
-                            work(address, &args, workers, &budget, &log).await
+                            work(address, &args, (workers, first), &budget, &log).await
                         });
                     }
                 }
@@ -291,18 +308,20 @@ async fn drive(args: ClientArgs, log: &Arc<Log>) -> anyhow::Result<()> {
 async fn work(
     address: SocketAddr,
     args: &ClientArgs,
-    workers: u32,
+    (workers, first): (u32, u64),
     budget: &Budget,
     log: &Log,
 ) -> SocketAddr {
     let mut wait = FIRST_WAIT;
+    let mut exchanges = first;
     let every = Duration::from_secs(1) * workers / args.rate;
     while !budget.is_spent() {
         match timeout(ANSWER_WITHIN, TcpStream::connect(address)).await {
             Ok(Ok(mut stream)) => {
                 Log::add(&log.opened, 1);
                 wait = FIRST_WAIT;
-                let ended = exchange(&mut stream, args, every, budget, log).await;
+                let ended = exchange(&mut stream, args, (every, exchanges), budget, log).await;
+                exchanges = args.exchanges().into();
                 log.close(&stream);
                 if ended.is_err() || stream.shutdown().await.is_err() {
                     Log::add(&log.broken, 1);
@@ -329,7 +348,7 @@ async fn is_still_there(address: SocketAddr, args: &ClientArgs) -> bool {
 async fn exchange(
     stream: &mut TcpStream,
     args: &ClientArgs,
-    every: Duration,
+    (every, exchanges): (Duration, u64),
     budget: &Budget,
     log: &Log,
 ) -> std::io::Result<()> {
@@ -342,10 +361,7 @@ async fn exchange(
     let mut reply = Vec::new();
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut left = match args.mode {
-        Mode::Short => EXCHANGES,
-        Mode::Keepalive => u32::MAX,
-    };
+    let mut left = exchanges;
     while left > 0 && budget.take() {
         left -= 1;
         ticks.tick().await;

@@ -172,6 +172,11 @@ fn note(row: &Row) -> Option<String> {
         ("subscriber_slow", true) => {
             format!("{count} missed, because they were not read as fast as they came")
         }
+        ("no_agent" | "blind_interval", false) => {
+            format!(
+                "node {node} was not seen, or not all the time, in {count} windows: what moved then is not counted"
+            )
+        }
         (_, true) => format!("{count} missing: {}", reason.replace('_', " ")),
         (_, false) => format!("{count} lost on node {node}: {}", reason.replace('_', " ")),
     };

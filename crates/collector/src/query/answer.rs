@@ -33,7 +33,7 @@ pub enum Lacks {
 pub struct Losses {
     range: Range,
     lacks: Lacks,
-    said: BTreeMap<(NodeName, LossReason), u64>,
+    said: BTreeMap<(NodeName, &'static str), u64>,
     /// The window in which the store was last asked: once a window is enough.
     asked_in: Option<WindowId>,
 }
@@ -79,25 +79,29 @@ impl Losses {
         Self { range, lacks, said: BTreeMap::new(), asked_in: None }
     }
 
-    /// What the nodes lost since this was asked last.
-    pub fn news(&mut self, store: &Store, now: UnixNanos) -> Vec<(NodeName, LossReason, u64)> {
+    /// What the nodes lost, and windows that they did not see, since this was asked last.
+    pub fn news(&mut self, store: &Store, now: UnixNanos) -> Vec<wire::Lost> {
         let window = WindowId::containing(now);
         if self.asked_in == Some(window) {
             return Vec::new();
         }
         self.asked_in = Some(window);
+        let Range { since, until } = self.range;
+        let is_counts = self.lacks == Lacks::Counts;
+        let lost = store.losses(since, until).into_iter();
+        let lost = lost.filter(|((_, reason), _)| ledger::touches_counts(*reason) == is_counts);
+        let lost = lost.map(|((node, reason), count)| ((node, reason.as_str()), count));
+        let unseen = store.unseen(since, until).into_iter();
+        let unseen = unseen.map(|((node, reason), count)| ((node, reason.as_str()), count));
         let mut news = Vec::new();
-        for ((node, reason), total) in store.losses(self.range.since, self.range.until) {
-            let touches_counts = ledger::touches_counts(reason);
-            if touches_counts != (self.lacks == Lacks::Counts) {
-                continue;
-            }
+        for ((node, reason), total) in lost.chain(unseen) {
             let said = self.said.entry((node.clone(), reason)).or_default();
-            let more = total.saturating_sub(*said);
+            let count = total.saturating_sub(*said);
             // As windows leave, totals shrink; what was told stays told.
             *said = total;
-            if more > 0 {
-                news.push((node, reason, more));
+            if count > 0 {
+                let (node, reason) = (node.as_str().to_owned(), reason.to_owned());
+                news.push(wire::Lost { node, reason, count });
             }
         }
         news

@@ -141,7 +141,7 @@ impl ConnectionsReader {
         let (start, rows) = self.shared.core().connections.from(self.cursor, CHUNK);
         let missed = start.saturating_sub(self.cursor);
         if missed > 0 {
-            self.ready.push_back(lost("", LossReason::SubscriberSlow, missed));
+            self.ready.push_back(lost(answer::lost("", LossReason::SubscriberSlow, missed)));
         }
         self.cursor = start + rows.len() as u64;
         for row in &rows {
@@ -178,13 +178,10 @@ impl ConnectionsReader {
 
     fn say_losses(&mut self) {
         let news = self.losses.news(&self.shared.core().store, self.shared.now());
-        for (node, reason, count) in news {
-            self.ready.push_back(lost(node.as_str(), reason, count));
-        }
+        self.ready.extend(news.into_iter().map(lost));
     }
 }
 
-fn lost(node: &str, reason: LossReason, count: u64) -> wire::ConnectionsResponse {
-    let lost = answer::lost(node, reason, count);
+fn lost(lost: wire::Lost) -> wire::ConnectionsResponse {
     wire::ConnectionsResponse { response: Some(wire::connections_response::Response::Lost(lost)) }
 }

@@ -93,7 +93,7 @@ impl FlowsReader {
         };
         let expired = range.expired_windows(oldest);
         if expired > 0 && last == 0 {
-            reader.ready.push_back(lost("", LossReason::WindowExpired, expired));
+            reader.ready.push_back(lost(answer::lost("", LossReason::WindowExpired, expired)));
         }
         reader
     }
@@ -215,7 +215,11 @@ impl FlowsReader {
         let read = self.shared.core().store.arrived_since(cursor, SEGMENTS);
         self.phase = Phase::Follow(read.cursor);
         if read.lost_rows > 0 {
-            self.ready.push_back(lost("", LossReason::SubscriberSlow, read.lost_rows));
+            self.ready.push_back(lost(answer::lost(
+                "",
+                LossReason::SubscriberSlow,
+                read.lost_rows,
+            )));
         }
         let (since, until) = self.range.bounds();
         let in_range =
@@ -231,9 +235,7 @@ impl FlowsReader {
 
     fn say_losses(&mut self) {
         let news = self.losses.news(&self.shared.core().store, self.shared.now());
-        for (node, reason, count) in news {
-            self.ready.push_back(lost(node.as_str(), reason, count));
-        }
+        self.ready.extend(news.into_iter().map(lost));
     }
 }
 
@@ -267,7 +269,6 @@ fn caught_up() -> wire::FlowsResponse {
     wire::FlowsResponse { response: Some(response) }
 }
 
-fn lost(node: &str, reason: LossReason, count: u64) -> wire::FlowsResponse {
-    let lost = answer::lost(node, reason, count);
+fn lost(lost: wire::Lost) -> wire::FlowsResponse {
     wire::FlowsResponse { response: Some(wire::flows_response::Response::Lost(lost)) }
 }

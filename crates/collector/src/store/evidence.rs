@@ -10,7 +10,7 @@ use std::{
 
 use keelson_model::{CoverageReason, NodeName, UnixNanos, WindowId};
 
-use super::{Segment, Slot, Store, deadline};
+use super::{Segment, Slot, Store, deadline, overlaps};
 
 /// A window as a judge gets it; never changed.
 #[derive(Debug)]
@@ -98,6 +98,26 @@ impl Store {
         }
         self.expire(now);
         closed
+    }
+
+    /// Closed windows that overlap `[since, until)` in which a node counted nothing for some time, by
+    /// node and reason: what nobody counted is in no account.
+    #[must_use]
+    pub fn unseen(
+        &self,
+        since: UnixNanos,
+        until: UnixNanos,
+    ) -> BTreeMap<(NodeName, CoverageReason), u64> {
+        let mut unseen = BTreeMap::new();
+        let closed = self.closed.iter().filter(|closed| overlaps(closed.window, since, until));
+        for node in closed.flat_map(|closed| &closed.nodes) {
+            for reason in [CoverageReason::NoAgent, CoverageReason::BlindInterval] {
+                if node.reasons.contains(&reason) {
+                    *unseen.entry((node.node.clone(), reason)).or_default() += 1;
+                }
+            }
+        }
+        unseen
     }
 
     /// What comes after the window `after`; none: the oldest held.

@@ -234,3 +234,18 @@ fn losses_are_summed_over_the_windows_asked_for() {
     let second = store.losses(WindowId(FIRST + 1).start(), UnixNanos(u64::MAX));
     assert_eq!(second.get(&key), Some(&4));
 }
+
+#[test]
+fn windows_that_a_node_did_not_see_are_told_by_their_reason() {
+    let mut store = store();
+    let blind = Report { reasons: BTreeSet::from([CoverageReason::BlindInterval]), ..whole() };
+    let now = now_in(FIRST, 5_100);
+    store.insert(&"a".into(), WindowId(FIRST), rows(1), vec![], blind, now).unwrap();
+    deliver(&mut store, "b", FIRST, 1, now);
+    let known = nodes(&[("a", true, Some(FIRST)), ("b", true, Some(FIRST)), ("gone", false, None)]);
+    store.close_due(&known, now);
+    let told = store.unseen(UnixNanos(0), UnixNanos(u64::MAX));
+    let blind = (("a".into(), CoverageReason::BlindInterval), 1);
+    assert_eq!(told, BTreeMap::from([blind, (("gone".into(), CoverageReason::NoAgent), 1)]));
+    assert!(store.unseen(WindowId(FIRST + 1).start(), UnixNanos(u64::MAX)).is_empty());
+}

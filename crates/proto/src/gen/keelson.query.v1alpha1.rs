@@ -79,9 +79,11 @@ pub struct CaughtUp {}
 pub struct Lost {
     #[prost(string, tag = "1")]
     pub node: ::prost::alloc::string::String,
-    /// A loss reason, or "subscriber_slow", "window_expired".
+    /// A loss reason, "subscriber_slow" or "window_expired"; or "no_agent" or "blind_interval": nobody
+    /// counted there for some time.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
+    /// Records or rows; windows where the reason is one of the last three.
     #[prost(uint64, tag = "3")]
     pub count: u64,
 }

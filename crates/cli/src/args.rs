@@ -60,8 +60,10 @@ Exit status:
   1  the cluster or the collector could not answer, or what was asked for does not exist
   2  the command line is wrong
 
-Needs: create serviceaccounts/token of keelson-reader, get and list pods, get and create
-pods/portforward and get configmaps in the namespace keelson-system.";
+Needs in the namespace keelson-system: get and list pods, get and create pods/portforward and get
+configmaps (the Role keelson-reach). Who may also create serviceaccounts/token of keelson-reader
+(the Role keelson-query) sees all namespaces; others see, by their own certificate or token, what
+their roles let them: flows.query.keelson.dev, which is in view, edit and admin.";
 
 /// Flags as kubectl has them.
 #[derive(Clone, Debug, Args)]

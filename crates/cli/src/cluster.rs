@@ -4,10 +4,12 @@
 
 use std::time::Duration;
 
+use k8s_openapi::ByteString;
 use kube::{
     Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
+use secrecy::ExposeSecret;
 
 use crate::{
     args::ClusterArgs,
@@ -22,6 +24,15 @@ pub struct Cluster {
     /// The namespace chosen, or the context's.
     pub namespace: String,
     server: String,
+    auth: AuthInfo,
+}
+
+/// What the kubeconfig itself says the caller is by.
+pub enum Own {
+    /// Certificate and key in PEM.
+    Certificate(Vec<u8>, Vec<u8>),
+    /// A bearer token.
+    Token(String),
 }
 
 // === impl Cluster ===
@@ -37,8 +48,25 @@ impl Cluster {
         config.connect_timeout = Some(Duration::from_secs(10));
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let auth = config.auth_info.clone();
         let client = Client::try_from(config).map_err(|error| CliError::Config(Box::new(error)))?;
-        Ok(Self { client, namespace, server })
+        Ok(Self { client, namespace, server, auth })
+    }
+
+    /// The caller's own credentials, for servers beside the API server; none where a plug-in makes
+    /// them, or the files cannot be read.
+    #[must_use]
+    pub fn own_credentials(&self) -> Option<Own> {
+        let AuthInfo { client_certificate, client_certificate_data, client_key, .. } = &self.auth;
+        let AuthInfo { client_key_data, token, token_file, .. } = &self.auth;
+        let key_data = client_key_data.as_ref().map(ExposeSecret::expose_secret);
+        let certificate = pem(client_certificate_data.as_deref(), client_certificate.as_deref());
+        if let Some(own) = certificate.zip(pem(key_data, client_key.as_deref())) {
+            return Some(Own::Certificate(own.0, own.1));
+        }
+        let from_file = || std::fs::read_to_string(token_file.as_ref()?).ok();
+        let token = token.as_ref().map(|token| token.expose_secret().to_owned());
+        token.or_else(from_file).map(|token| Own::Token(token.trim().to_owned()))
     }
 
     /// Describes a call, for its error.
@@ -50,6 +78,14 @@ impl Cluster {
         namespace: &'a str,
     ) -> Call<'a> {
         Call { doing, verb, resource, namespace, server: &self.server }
+    }
+}
+
+/// As kubeconfigs have it: Base64 in place, or a file.
+fn pem(data: Option<&str>, file: Option<&str>) -> Option<Vec<u8>> {
+    match data {
+        Some(data) => serde_json::from_value(data.into()).ok().map(|ByteString(bytes)| bytes),
+        None => std::fs::read(file?).ok(),
     }
 }
 

@@ -1,8 +1,7 @@
-//! The way to the collector: a token of ServiceAccount `keelson-reader`, the authority from its
-//! ConfigMap, and TLS inside the API server's port-forward.
-//!
-//! An administrator by client certificate has no token of their own; and the collector serves no
-//! address outside the cluster.
+//! The way to the collector: the authority from its ConfigMap, TLS inside the API server's
+//! port-forward (the collector serves no address outside the cluster), and who calls: a short token
+//! of ServiceAccount `keelson-reader`, who sees everything, where the caller may make one; else the
+//! caller's own certificate or token, which sees what the caller's roles let it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,10 +17,13 @@ use kube::api::{Api, ListParams, PostParams};
 use tonic::{
     Request,
     metadata::{Ascii, MetadataValue},
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use crate::{cluster::Cluster, error::CliError};
+use crate::{
+    cluster::{Cluster, Own},
+    error::CliError,
+};
 
 /// Where everything of Keelson runs.
 pub const NAMESPACE: &str = "keelson-system";
@@ -40,7 +42,8 @@ type PortError = BoxFuture<'static, Option<String>>;
 #[derive(Clone, Debug)]
 pub struct Collector {
     client: QueryClient<Channel>,
-    token: MetadataValue<Ascii>,
+    /// None: the certificate says who calls.
+    token: Option<MetadataValue<Ascii>>,
 }
 
 // === impl Collector ===
@@ -53,8 +56,19 @@ impl Collector {
     pub async fn connect(cluster: &Cluster) -> Result<Self, CliError> {
         let pod = ready_pod(cluster).await?;
         let authority = authority(cluster).await?;
-        let token = token(cluster).await?;
-        let channel = channel(cluster, &pod, &authority).await?;
+        let mut tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(authority))
+            .domain_name(SERVER_NAME);
+        let token = match (reader_token(cluster).await, cluster.own_credentials()) {
+            (Ok(token), _) => Some(bearer(&token)?),
+            (Err(CliError::Forbidden { .. }), Some(Own::Token(token))) => Some(bearer(&token)?),
+            (Err(CliError::Forbidden { .. }), Some(Own::Certificate(certificate, key))) => {
+                tls = tls.identity(Identity::from_pem(certificate, key));
+                None
+            }
+            (Err(error), _) => return Err(error),
+        };
+        let channel = channel(cluster, &pod, tls).await?;
         let client = QueryClient::new(channel)
             .max_decoding_message_size(limits::GRPC_MESSAGE_BYTES)
             .max_encoding_message_size(limits::GRPC_MESSAGE_BYTES);
@@ -66,10 +80,12 @@ impl Collector {
         &mut self.client
     }
 
-    /// A call that carries the token.
+    /// A call that says who calls.
     pub fn call<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
-        request.metadata_mut().insert("authorization", self.token.clone());
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
         request
     }
 }
@@ -114,7 +130,15 @@ async fn authority(cluster: &Cluster) -> Result<String, CliError> {
     bundle.ok_or(CliError::NoAuthority { namespace: NAMESPACE, name: AUTHORITY })
 }
 
-async fn token(cluster: &Cluster) -> Result<MetadataValue<Ascii>, CliError> {
+fn bearer(token: &str) -> Result<MetadataValue<Ascii>, CliError> {
+    let mut value: MetadataValue<Ascii> = format!("Bearer {token}")
+        .parse()
+        .map_err(|_| CliError::Answer { message: "the token is no header value".into() })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+async fn reader_token(cluster: &Cluster) -> Result<String, CliError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let request = TokenRequest {
         spec: TokenRequestSpec {
@@ -131,15 +155,10 @@ async fn token(cluster: &Cluster) -> Result<MetadataValue<Ascii>, CliError> {
     );
     let answer = accounts.create_token_request(READER, &PostParams::default(), &request).await;
     let status = answer.map_err(|error| CliError::api(call, error))?.status;
-    let token = status.map(|status| status.token).unwrap_or_default();
-    let mut value: MetadataValue<Ascii> = format!("Bearer {token}")
-        .parse()
-        .map_err(|_| CliError::Answer { message: "the token is no header value".into() })?;
-    value.set_sensitive(true);
-    Ok(value)
+    Ok(status.map(|status| status.token).unwrap_or_default())
 }
 
-async fn channel(cluster: &Cluster, pod: &str, authority: &str) -> Result<Channel, CliError> {
+async fn channel(cluster: &Cluster, pod: &str, tls: ClientTlsConfig) -> Result<Channel, CliError> {
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| CliError::Connect {
         pod: pod.to_owned(),
         source,
@@ -151,9 +170,6 @@ async fn channel(cluster: &Cluster, pod: &str, authority: &str) -> Result<Channe
     let first = pods.portforward(pod, &[PORT]).await.map_err(|error| CliError::api(call, error))?;
     let first = Arc::new(Mutex::new(Some(first)));
     let port_error: Arc<Mutex<Option<PortError>>> = Arc::default();
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(authority))
-        .domain_name(SERVER_NAME);
     let endpoint = Endpoint::from_static("https://keelson-collector.keelson-system.svc:8443")
         .tls_config(tls)
         .map_err(|error| failed(Box::new(error)))?;

@@ -59,8 +59,14 @@ pub enum CliError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The collector refused the token.
-    #[error("the collector refuses the token of ServiceAccount keelson-reader: {message}")]
+    /// The caller may not see it.
+    #[error("the collector refuses: {message}")]
+    NotAllowed {
+        /// In its words.
+        message: String,
+    },
+    /// The collector does not believe who calls.
+    #[error("the collector does not accept your credentials: {message}")]
     Denied {
         /// In its words.
         message: String,
@@ -133,9 +139,8 @@ impl CliError {
     pub fn collector(status: &tonic::Status) -> Self {
         let message = status.message().to_owned();
         match status.code() {
-            tonic::Code::Unauthenticated | tonic::Code::PermissionDenied => {
-                Self::Denied { message }
-            }
+            tonic::Code::Unauthenticated => Self::Denied { message },
+            tonic::Code::PermissionDenied => Self::NotAllowed { message },
             code => Self::Collector { message: format!("{code:?}: {message}") },
         }
     }
@@ -170,8 +175,11 @@ impl CliError {
             Self::Connect { .. } => "try again; if it stays so, `kubectl -n keelson-system logs \
                 deploy/keelson-collector` says what the collector made of it"
                 .into(),
-            Self::Denied { .. } => "the token is made anew for each call: the collector's logs name what it \
-                does not accept; its clock and the API server's must agree"
+            Self::NotAllowed { .. } => "choose a namespace where you have the role view with -n; an administrator \
+                can give the ClusterRole keelson-flows for all"
+                .into(),
+            Self::Denied { .. } => "log in to the cluster anew; the collector's logs name what it does not accept, \
+                and its clock and the API server's must agree"
                 .into(),
             Self::Collector { .. } => {
                 "`kubectl -n keelson-system logs deploy/keelson-collector` may say more".into()

@@ -96,6 +96,7 @@ pub fn unknown(reason: UnknownReason) -> &'static str {
         UnknownReason::PodNotSeen => "pod_not_seen",
         UnknownReason::NoCgroup => "no_cgroup",
         UnknownReason::TableFull => "table_full",
+        UnknownReason::NotPermitted => "not_permitted",
         UnknownReason::Unrecognised => "unrecognised",
     }
 }

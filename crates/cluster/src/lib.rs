@@ -1,9 +1,12 @@
-//! What every Keelson service needs of Kubernetes: whose a token is, the two authorities' store,
+//! What every Keelson service needs of Kubernetes: whose a token is and what a user may, the two authorities' store,
 //! server-side apply, and the workload above a pod. It knows no resource of Keelson's own.
 
 #![forbid(unsafe_code)]
 
 pub mod apply;
+pub mod certificates;
+mod memory;
+pub mod permissions;
 pub mod pki;
 pub mod tokens;
 pub mod workload;

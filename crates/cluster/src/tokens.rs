@@ -1,17 +1,15 @@
 //! Whose a bearer token is, asked of the API server by TokenReview and remembered by the token's
 //! hash. That the server cannot be asked is no refusal.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use keelson_model::limits;
 use keelson_runtime::clock::Clock;
 use kube::{Api, Client, api::PostParams};
 use sha2::{Digest, Sha256};
+
+use crate::memory::Memory;
 
 /// Longest that an answer is believed.
 const REMEMBER: Duration = Duration::from_secs(600);
@@ -24,16 +22,34 @@ const TOKEN_BYTES: usize = 16 * 1024;
 /// Who calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// For example `system:serviceaccount:keelson-system:keelson-agent`.
-    pub user: String,
-    /// Groups of the user.
-    pub groups: Vec<String>,
-    /// Pod that the token is bound to.
-    pub pod_name: Option<String>,
-    /// Uid of that pod.
+    /// Whom the API server's authorizers would see.
+    pub user: User,
+    /// Uid of the pod that the token is bound to.
     pub pod_uid: Option<String>,
     /// Node that the pod runs on; Kubernetes 1.30 or newer.
     pub node_name: Option<String>,
+}
+
+/// A user as the API server's authorizers see one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct User {
+    /// For example `system:serviceaccount:keelson-system:keelson-agent`.
+    pub name: String,
+    /// Empty where there is none.
+    pub uid: String,
+    /// Its groups.
+    pub groups: Vec<String>,
+    /// What its authenticator adds.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// For whom tokens must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// This service.
+    Service(&'static str),
+    /// The API server, as a person's own token is.
+    ApiServer,
 }
 
 /// What the API server says of a token.
@@ -50,16 +66,10 @@ pub enum Outcome {
 /// Asks and remembers.
 #[derive(Debug)]
 pub struct Reviewer {
-    audience: String,
+    audience: Audience,
     reviews: Option<Api<TokenReview>>,
     clock: Arc<dyn Clock>,
-    known: Mutex<HashMap<[u8; 32], Known>>,
-}
-
-#[derive(Clone, Debug)]
-struct Known {
-    outcome: Outcome,
-    until_ns: u64,
+    known: Memory<[u8; 32], Outcome>,
 }
 
 // === impl Reviewer ===
@@ -67,9 +77,10 @@ struct Known {
 impl Reviewer {
     /// A reviewer of tokens for `audience`.
     #[must_use]
-    pub fn new(client: Client, audience: &str, clock: Arc<dyn Clock>) -> Self {
-        let (audience, reviews) = (audience.to_owned(), Some(Api::all(client)));
-        Self { audience, reviews, clock, known: Mutex::default() }
+    pub fn new(client: Client, audience: Audience, clock: Arc<dyn Clock>) -> Self {
+        let reviews = Some(Api::all(client));
+        let known = Memory::with_capacity(limits::TOKENS_REMEMBERED);
+        Self { audience, reviews, clock, known }
     }
 
     /// Whose the token is. An answer is remembered until the token expires, at most ten minutes.
@@ -78,7 +89,7 @@ impl Reviewer {
             return Outcome::Denied(format!("it is longer than {TOKEN_BYTES} bytes"));
         }
         let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        if let Some(outcome) = self.remembered(&hash) {
+        if let Some(outcome) = self.known.get(&hash, self.clock.unix_ns()) {
             return outcome;
         }
         let outcome = self.ask(token).await;
@@ -89,7 +100,7 @@ impl Reviewer {
     async fn ask(&self, token: &str) -> Outcome {
         let Some(reviews) = &self.reviews else { return Outcome::Unavailable };
         let spec = TokenReviewSpec {
-            audiences: Some(vec![self.audience.clone()]),
+            audiences: self.audience.service().map(|service| vec![service.to_owned()]),
             token: Some(token.to_owned()),
         };
         let review = TokenReview { spec, ..Default::default() };
@@ -106,12 +117,6 @@ impl Reviewer {
         }
     }
 
-    fn remembered(&self, hash: &[u8; 32]) -> Option<Outcome> {
-        let now = self.clock.unix_ns();
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(hash).filter(|known| now < known.until_ns).map(|known| known.outcome.clone())
-    }
-
     fn remember(&self, hash: [u8; 32], token: &str, outcome: &Outcome) {
         let now = self.clock.unix_ns();
         let most = match outcome {
@@ -121,25 +126,32 @@ impl Reviewer {
         };
         let most = now.saturating_add(nanos(most));
         let until_ns = expiry_ns(token).map_or(most, |expiry| expiry.min(most));
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= limits::TOKENS_REMEMBERED {
-            known.retain(|_, known| now < known.until_ns);
-        }
-        if known.len() < limits::TOKENS_REMEMBERED {
-            known.insert(hash, Known { outcome: outcome.clone(), until_ns });
+        self.known.put(hash, outcome.clone(), now, until_ns);
+    }
+}
+
+// === impl Audience ===
+
+impl Audience {
+    fn service(&self) -> Option<&'static str> {
+        match self {
+            Self::Service(name) => Some(name),
+            Self::ApiServer => None,
         }
     }
 }
 
-fn judge(review: TokenReview, audience: &str) -> Outcome {
+fn judge(review: TokenReview, audience: &Audience) -> Outcome {
     let status = review.status.unwrap_or_default();
     if status.authenticated != Some(true) {
         let reason = status.error.unwrap_or_else(|| "the API server does not know it".into());
         return Outcome::Denied(reason);
     }
     // A server that does not know audiences answers without them: its yes means nothing here.
-    if !status.audiences.unwrap_or_default().iter().any(|known| known == audience) {
-        return Outcome::Denied(format!("it is not for the audience {audience}"));
+    if let Some(service) = audience.service()
+        && !status.audiences.unwrap_or_default().iter().any(|known| known == service)
+    {
+        return Outcome::Denied(format!("it is not for the audience {service}"));
     }
     Outcome::Ok(caller(status.user.unwrap_or_default()))
 }
@@ -148,11 +160,14 @@ fn caller(user: UserInfo) -> Caller {
     let extra = user.extra.unwrap_or_default();
     let first = |key: &str| extra.get(key).and_then(|values| values.first()).cloned();
     Caller {
-        user: user.username.unwrap_or_default(),
-        groups: user.groups.unwrap_or_default(),
-        pod_name: first("authentication.kubernetes.io/pod-name"),
         pod_uid: first("authentication.kubernetes.io/pod-uid"),
         node_name: first("authentication.kubernetes.io/node-name"),
+        user: User {
+            name: user.username.unwrap_or_default(),
+            uid: user.uid.unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            extra,
+        },
     }
 }
 
@@ -163,13 +178,22 @@ fn nanos(duration: Duration) -> u64 {
 /// The claim `exp` of a JWT as Unix nanoseconds. Only to forget in time: the API server judges.
 #[must_use]
 pub fn expiry_ns(token: &str) -> Option<u64> {
-    #[derive(serde::Deserialize)]
-    struct Claims {
-        exp: u64,
+    claims(token)?.get("exp")?.as_u64()?.checked_mul(1_000_000_000)
+}
+
+/// Whether a JWT says that it is for `audience`. Only to choose whom to ask: the API server judges.
+#[must_use]
+pub fn is_for(token: &str, audience: &str) -> bool {
+    let claims = claims(token).unwrap_or_default();
+    match claims.get("aud") {
+        Some(serde_json::Value::Array(all)) => all.iter().any(|one| one == audience),
+        Some(one) => one == audience,
+        None => false,
     }
-    let payload = decode_base64_url(token.split('.').nth(1)?)?;
-    let Claims { exp } = serde_json::from_slice(&payload).ok()?;
-    exp.checked_mul(1_000_000_000)
+}
+
+fn claims(token: &str) -> Option<serde_json::Value> {
+    serde_json::from_slice(&decode_base64_url(token.split('.').nth(1)?)?).ok()
 }
 
 fn decode_base64_url(text: &str) -> Option<Vec<u8>> {
@@ -201,6 +225,8 @@ mod tests {
 
     use super::*;
 
+    const OURS: Audience = Audience::Service("ours");
+
     fn answer(status: TokenReviewStatus) -> TokenReview {
         TokenReview { status: Some(status), ..Default::default() }
     }
@@ -208,11 +234,14 @@ mod tests {
     #[test]
     fn a_yes_without_our_audience_is_a_no() {
         let yes = TokenReviewStatus { authenticated: Some(true), ..Default::default() };
-        assert!(matches!(judge(answer(yes.clone()), "ours"), Outcome::Denied(_)));
+        assert!(matches!(judge(answer(yes.clone()), &OURS), Outcome::Denied(_)));
         let audiences = Some(vec!["ours".to_owned()]);
         let ours = TokenReviewStatus { audiences, ..yes };
-        assert_eq!(judge(answer(ours), "ours"), Outcome::Ok(Caller::default()));
-        assert!(matches!(judge(TokenReview::default(), "ours"), Outcome::Denied(_)));
+        assert_eq!(judge(answer(ours), &OURS), Outcome::Ok(Caller::default()));
+        assert!(matches!(judge(TokenReview::default(), &OURS), Outcome::Denied(_)));
+        let persons = TokenReviewStatus { authenticated: Some(true), ..Default::default() };
+        let person = Outcome::Ok(Caller::default());
+        assert_eq!(judge(answer(persons), &Audience::ApiServer), person);
     }
 
     #[test]
@@ -232,14 +261,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_audience_is_read_from_the_payload() {
+        // {"aud":["ours"]} and {"aud":"ours"}
+        for token in ["e30.eyJhdWQiOlsib3VycyJdfQ.x", "e30.eyJhdWQiOiJvdXJzIn0.x"] {
+            assert!(is_for(token, "ours") && !is_for(token, "theirs"), "{token}");
+        }
+        assert!(!is_for("", "ours") && !is_for("e30.e30.x", "ours"));
+    }
+
     #[tokio::test]
     async fn an_answer_is_remembered_until_its_time() {
         let clock = Arc::new(keelson_runtime::clock::ManualClock::at(1));
         let reviewer = Reviewer {
-            audience: "ours".into(),
+            audience: OURS,
             reviews: None,
             clock: Arc::clone(&clock) as _,
-            known: Mutex::default(),
+            known: Memory::with_capacity(1),
         };
         assert_eq!(reviewer.review("token").await, Outcome::Unavailable);
         let hash = Sha256::digest(b"token").into();

@@ -1,109 +1,245 @@
-//! Who may do what: agents may send for their own node, the operator and readers may ask.
+//! Who may do what: an agent may send for its own node, the operator sees everything, people see
+//! what the cluster's RBAC lets them.
 //!
-//! The token is checked by `cluster::tokens`; here stands only what a caller may. That the API
+//! Tokens and rights are checked by `cluster`; here stands only what follows from them. That the API
 //! server cannot be asked is UNAVAILABLE, never a refusal: the caller tries again.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use keelson_cluster::tokens::{Outcome, Reviewer};
-use keelson_model::NodeName;
-use tonic::{Status, metadata::MetadataMap};
+use keelson_cluster::{
+    COLLECTOR_AUDIENCE, certificates,
+    permissions::{Authorizer, FLOWS, GROUP, Permission},
+    tokens::{Audience, Caller, Outcome, Reviewer, User, is_for},
+};
+use keelson_model::{NodeName, PodUid, limits};
+use keelson_runtime::clock::Clock;
+use rustls_pki_types::CertificateDer;
+use tonic::{
+    Request, Status,
+    metadata::MetadataMap,
+    transport::server::{TcpConnectInfo, TlsConnectInfo},
+};
 
-use crate::metrics::{Metrics, Refusal};
+use crate::{
+    metrics::{Metrics, Refusal},
+    sight::Sight,
+};
 
 /// The agents' account.
 pub const AGENT: &str = "system:serviceaccount:keelson-system:keelson-agent";
-/// Accounts that may ask.
-pub const READERS: [&str; 2] = [
-    "system:serviceaccount:keelson-system:keelson-operator",
-    "system:serviceaccount:keelson-system:keelson-reader",
-];
+/// The account whose evidence stream never ends: it is known by name, so that it costs no review.
+pub const OPERATOR: &str = "system:serviceaccount:keelson-system:keelson-operator";
+/// A stream or an answer ends so long after its caller's right did, at most; where the right is a
+/// token, so long after the memory of it, which is ten minutes at most.
+pub const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// Says whose a token is.
-pub trait TokenCheck: Send + Sync {
-    /// Checks one token for this service's audience.
-    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Checked>;
+/// What the API server is asked.
+pub trait Checks: Send + Sync {
+    /// Whose a token for this service is.
+    fn service_token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Outcome>;
+    /// Whose a token for the API server is.
+    fn api_server_token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Outcome>;
+    /// Whether a user may get flows in a namespace, or in all.
+    fn may_get_flows<'a>(
+        &'a self,
+        user: &'a User,
+        namespace: Option<&'a str>,
+    ) -> BoxFuture<'a, Permission>;
 }
 
-impl TokenCheck for Reviewer {
-    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Checked> {
-        Box::pin(async move {
-            match self.review(token).await {
-                Outcome::Ok(caller) => {
-                    Checked::Caller(Caller { user: caller.user, node: caller.node_name })
-                }
-                Outcome::Denied(reason) => Checked::Denied(reason),
-                Outcome::Unavailable => Checked::Unavailable,
-            }
-        })
-    }
+/// The API server itself.
+#[derive(Debug)]
+pub struct ApiServer {
+    service: Reviewer,
+    person: Reviewer,
+    authorizer: Authorizer,
 }
 
-/// What a check found.
+/// Which node an agent is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Checked {
-    /// The token is this caller's.
-    Caller(Caller),
-    /// It is nobody's, and why.
-    Denied(String),
-    /// The API server could not be asked.
-    Unavailable,
+pub struct AgentIdentity {
+    /// Its node.
+    pub node: NodeName,
+    /// Its own pod.
+    pub pod_uid: PodUid,
 }
 
-/// Whose a token is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
-    /// For example `system:serviceaccount:keelson-system:keelson-agent`.
-    pub user: String,
-    /// The node of the pod that the token is bound to.
-    pub node: Option<String>,
+/// What a caller shows to be known by.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    token: Option<String>,
+    /// As TLS believed it; the first is the caller's own.
+    certificates: Option<Arc<Vec<CertificateDer<'static>>>>,
 }
 
 /// The gate in front of both services.
 #[derive(Clone)]
 pub struct Access {
-    tokens: Arc<dyn TokenCheck>,
+    checks: Arc<dyn Checks>,
+    clock: Arc<dyn Clock>,
     metrics: Metrics,
+    look_again: Duration,
+}
+
+// === impl ApiServer ===
+
+impl ApiServer {
+    /// Asks by `client`.
+    #[must_use]
+    pub fn new(client: &kube::Client, clock: &Arc<dyn Clock>) -> Self {
+        let reviewer = |audience| Reviewer::new(client.clone(), audience, Arc::clone(clock));
+        Self {
+            service: reviewer(Audience::Service(COLLECTOR_AUDIENCE)),
+            person: reviewer(Audience::ApiServer),
+            authorizer: Authorizer::new(client.clone(), Arc::clone(clock)),
+        }
+    }
+}
+
+impl Checks for ApiServer {
+    fn service_token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Outcome> {
+        Box::pin(self.service.review(token))
+    }
+
+    fn api_server_token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Outcome> {
+        Box::pin(self.person.review(token))
+    }
+
+    fn may_get_flows<'a>(
+        &'a self,
+        user: &'a User,
+        namespace: Option<&'a str>,
+    ) -> BoxFuture<'a, Permission> {
+        Box::pin(self.authorizer.may_get_flows(user, namespace))
+    }
+}
+
+// === impl Credentials ===
+
+impl Credentials {
+    /// Of a request.
+    #[must_use]
+    pub fn of<T>(request: &Request<T>) -> Self {
+        let connection = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>();
+        let certificates = connection.and_then(TlsConnectInfo::peer_certs);
+        Self { token: bearer(request.metadata()), certificates }
+    }
+}
+
+fn bearer(metadata: &MetadataMap) -> Option<String> {
+    let header = metadata.get("authorization")?.to_str().ok()?;
+    header.strip_prefix("Bearer ").map(str::to_owned)
 }
 
 // === impl Access ===
 
 impl Access {
-    /// A gate that asks `tokens`.
+    /// A gate that asks `checks`, and again every `look_again` while a stream or an answer lasts.
     #[must_use]
-    pub fn new(tokens: Arc<dyn TokenCheck>, metrics: Metrics) -> Self {
-        Self { tokens, metrics }
+    pub fn new(
+        checks: Arc<dyn Checks>,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+        look_again: Duration,
+    ) -> Self {
+        Self { checks, clock, metrics, look_again }
     }
 
     /// The node for which the caller may send.
     ///
     /// # Errors
     /// UNAUTHENTICATED, PERMISSION_DENIED or UNAVAILABLE.
-    pub async fn agent(&self, metadata: &MetadataMap) -> Result<NodeName, Status> {
-        let caller = self.caller(metadata).await?;
-        if caller.user != AGENT {
-            return Err(self.denied(format!("{} may not send telemetry", caller.user)));
+    pub async fn agent(&self, credentials: &Credentials) -> Result<AgentIdentity, Status> {
+        let Some(token) = &credentials.token else { return Err(self.nobody()) };
+        let Caller { user, pod_uid, node_name } =
+            self.known(self.checks.service_token(token).await)?;
+        if user.name != AGENT {
+            return Err(self.denied(format!("{} may not send telemetry", user.name)));
         }
-        match caller.node {
-            Some(node) => Ok(node.as_str().into()),
-            None => Err(self.denied(
-                "the token names no node: Kubernetes 1.30 or newer binds an agent's token to its node"
+        match (node_name, pod_uid) {
+            (Some(node), Some(pod)) => {
+                Ok(AgentIdentity { node: node.as_str().into(), pod_uid: pod.as_str().into() })
+            }
+            _ => Err(self.denied(
+                "the token names no pod and node: Kubernetes 1.30 or newer binds an agent's token to both"
                     .into(),
             )),
         }
     }
 
-    /// Whether the caller may ask.
+    /// What the caller may see, of the namespaces that it names.
     ///
     /// # Errors
-    /// UNAUTHENTICATED, PERMISSION_DENIED or UNAVAILABLE.
-    pub async fn reader(&self, metadata: &MetadataMap) -> Result<(), Status> {
-        let caller = self.caller(metadata).await?;
-        if READERS.contains(&caller.user.as_str()) {
-            return Ok(());
+    /// UNAUTHENTICATED, PERMISSION_DENIED (it may see none of them) or UNAVAILABLE.
+    pub async fn sight(
+        &self,
+        credentials: &Credentials,
+        named: &BTreeSet<String>,
+    ) -> Result<Sight, Status> {
+        let user = self.person(credentials).await?;
+        if user.name == OPERATOR || self.may(&user, None).await? {
+            return Ok(Sight::All);
         }
-        Err(self.denied(format!("{} may not query", caller.user)))
+        if named.len() > limits::QUERY_NAMESPACES {
+            let limit = limits::QUERY_NAMESPACES;
+            return Err(self.denied(format!(
+                "{} may not get {FLOWS}.{GROUP} in all namespaces, and only {limit} can be named at once",
+                user.name
+            )));
+        }
+        let mut seen = BTreeSet::new();
+        for namespace in named {
+            if self.may(&user, Some(namespace)).await? {
+                seen.insert(namespace.clone());
+            }
+        }
+        if seen.is_empty() {
+            let place = match named.iter().next() {
+                None => "in all namespaces; name one".to_owned(),
+                Some(first) if named.len() == 1 => format!("in namespace {first}"),
+                Some(_) => "in any of the namespaces named".to_owned(),
+            };
+            return Err(self.denied(format!(
+                "{} may not get {FLOWS}.{GROUP} {place}; the roles view, edit and admin of a namespace allow it",
+                user.name
+            )));
+        }
+        Ok(Sight::Namespaces(seen))
+    }
+
+    /// That the caller may see everything, for what cannot be told by namespace.
+    ///
+    /// # Errors
+    /// As `sight`.
+    pub async fn everything(&self, credentials: &Credentials) -> Result<Sight, Status> {
+        self.sight(credentials, &BTreeSet::new()).await
+    }
+
+    /// Completes when what was granted does not hold any more; that the API server cannot be asked
+    /// ends nothing.
+    #[must_use]
+    pub fn lost<T, F>(
+        &self,
+        granted: T,
+        ask: impl Fn(Self) -> F + Send + 'static,
+    ) -> BoxFuture<'static, Status>
+    where
+        T: PartialEq + Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send,
+    {
+        let access = self.clone();
+        Box::pin(async move {
+            loop {
+                tokio::time::sleep(access.look_again).await;
+                match ask(access.clone()).await {
+                    Ok(now) if now == granted => {}
+                    Ok(_) => return access.denied("your rights changed; ask again".into()),
+                    Err(status) if status.code() == tonic::Code::Unavailable => {}
+                    Err(status) => return status,
+                }
+            }
+        })
     }
 
     /// Refuses a message of a caller that is known.
@@ -112,24 +248,53 @@ impl Access {
         Status::permission_denied(message)
     }
 
-    async fn caller(&self, metadata: &MetadataMap) -> Result<Caller, Status> {
-        let header = metadata.get("authorization").and_then(|value| value.to_str().ok());
-        let Some(token) = header.and_then(|header| header.strip_prefix("Bearer ")) else {
+    /// A token says who calls, else the certificate does.
+    async fn person(&self, credentials: &Credentials) -> Result<User, Status> {
+        if let Some(token) = &credentials.token {
+            let outcome = if is_for(token, COLLECTOR_AUDIENCE) {
+                self.checks.service_token(token).await
+            } else {
+                self.checks.api_server_token(token).await
+            };
+            return self.known(outcome).map(|caller| caller.user);
+        }
+        let certificate = credentials.certificates.as_deref().and_then(|chain| chain.first());
+        let Some(certificate) = certificate else { return Err(self.nobody()) };
+        let now = i64::try_from(self.clock.unix_ns() / 1_000_000_000).unwrap_or(i64::MAX);
+        certificates::user(certificate, now).ok_or_else(|| {
             self.metrics.refuse(Refusal::unauthenticated, 1);
-            return Err(Status::unauthenticated("no bearer token in the metadata `authorization`"));
-        };
-        match self.tokens.check(token).await {
-            Checked::Caller(caller) => Ok(caller),
-            Checked::Denied(reason) => {
+            Status::unauthenticated("the client certificate names no user, or has expired")
+        })
+    }
+
+    fn known(&self, outcome: Outcome) -> Result<Caller, Status> {
+        match outcome {
+            Outcome::Ok(caller) => Ok(caller),
+            Outcome::Denied(reason) => {
                 self.metrics.refuse(Refusal::unauthenticated, 1);
                 Err(Status::unauthenticated(format!("the token is not accepted: {reason}")))
             }
-            Checked::Unavailable => {
-                self.metrics.refuse(Refusal::review_unavailable, 1);
-                Err(Status::unavailable(
-                    "the API server cannot be asked about the token; try again",
-                ))
-            }
+            Outcome::Unavailable => Err(self.unavailable("the token")),
         }
+    }
+
+    async fn may(&self, user: &User, namespace: Option<&str>) -> Result<bool, Status> {
+        match self.checks.may_get_flows(user, namespace).await {
+            Permission::Granted => Ok(true),
+            Permission::Denied => Ok(false),
+            Permission::Unavailable => Err(self.unavailable("your rights")),
+        }
+    }
+
+    fn nobody(&self) -> Status {
+        self.metrics.refuse(Refusal::unauthenticated, 1);
+        Status::unauthenticated(
+            "no bearer token in the metadata `authorization`, and no client certificate",
+        )
+    }
+
+    fn unavailable(&self, what: &str) -> Status {
+        self.metrics.refuse(Refusal::review_unavailable, 1);
+        Status::unavailable(format!("the API server cannot be asked about {what}; try again"))
     }
 }

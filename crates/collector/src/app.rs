@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, path::Path, pin::pin, sync::Arc, time::Duration};
 
 use futures::future::{Either, select};
-use keelson_cluster::{COLLECTOR_AUDIENCE, tokens::Reviewer};
+use keelson_cluster::certificates;
 use keelson_runtime::{
     VERSION,
     admin::{self, Readiness},
@@ -11,17 +11,25 @@ use keelson_runtime::{
     logs,
     shutdown::Shutdown,
     tasks::{Failure, Tasks},
-    tls::{self, ServerTls},
+    tls::{self, ClientAuthorities, ServerTls},
 };
+use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use crate::{
-    access::Access, args::CollectorArgs, metrics::Metrics, names::watch, serve, shared::Shared,
+    access::{self, Access, ApiServer},
+    args::CollectorArgs,
+    metrics::Metrics,
+    names::watch,
+    serve,
+    shared::Shared,
 };
 
 /// Between two looks for a certificate that is not there yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Between two looks for who vouches for client certificates; they change once in years.
+const LOOK_FOR_CLIENTS: Duration = Duration::from_secs(60);
 
 /// The process cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -56,8 +64,8 @@ pub async fn run(args: CollectorArgs) -> Result<(), AppError> {
     let metrics = Metrics::register(&mut registry);
     let shared = Arc::new(Shared::new(Arc::clone(&clock), shutdown.clone(), metrics.clone()));
     let client = keelson_cluster::client().await.map_err(AppError::Client)?;
-    let reviewer = Reviewer::new(client.clone(), COLLECTOR_AUDIENCE, clock);
-    let access = Access::new(Arc::new(reviewer), metrics);
+    let access =
+        Access::new(Arc::new(ApiServer::new(&client, &clock)), clock, metrics, access::LOOK_AGAIN);
 
     let readiness = Readiness::default();
     let has_tls = readiness.condition("tls");
@@ -67,7 +75,7 @@ pub async fn run(args: CollectorArgs) -> Result<(), AppError> {
     tasks.spawn("admin", admin::serve(admin, registry, readiness, shutdown.clone()));
     tasks.spawn("pods", watch::pods(client.clone(), Arc::clone(&shared), pods));
     tasks.spawn("nodes", watch::nodes(client.clone(), Arc::clone(&shared), nodes));
-    tasks.spawn("services", watch::services(client, Arc::clone(&shared), services));
+    tasks.spawn("services", watch::services(client.clone(), Arc::clone(&shared), services));
     tasks.spawn("clock", serve::clock(Arc::clone(&shared), shutdown.clone()));
 
     let listener = TcpListener::bind(listen)
@@ -77,8 +85,12 @@ pub async fn run(args: CollectorArgs) -> Result<(), AppError> {
     tasks.spawn("grpc", async move {
         let Some(tls) = certificate(&tls, &shutdown).await else { return Ok(()) };
         has_tls.set(true);
-        let fresh = pin!(Arc::clone(&tls).keep_fresh(shutdown.clone()));
-        let served = pin!(serve::grpc(listener, tls, shared, access, shutdown));
+        let clients = keep_clients(client, Arc::clone(tls.clients()), shutdown.clone());
+        let fresh = pin!(async {
+            let _ = tokio::join!(Arc::clone(&tls).keep_fresh(shutdown.clone()), clients);
+        });
+        let served =
+            pin!(serve::grpc(listener, Arc::clone(&tls), shared, access, shutdown.clone()));
         match select(served, fresh).await {
             Either::Left((served, _)) => served,
             // Shutdown began; what is being answered may end.
@@ -87,6 +99,32 @@ pub async fn run(args: CollectorArgs) -> Result<(), AppError> {
     });
     tasks.run().await?;
     Ok(())
+}
+
+/// Believes the clients whom the API server believes, from when it says who vouches for them, until
+/// shutdown.
+async fn keep_clients(client: Client, clients: Arc<ClientAuthorities>, shutdown: Shutdown) {
+    let mut held = String::new();
+    loop {
+        match certificates::authorities(&client).await {
+            Ok(Some(bundle)) if bundle != held => match clients.set(&bundle) {
+                Ok(()) => {
+                    tracing::info!("believes client certificates as the API server does");
+                    held = bundle;
+                }
+                Err(error) => tracing::warn!(error = logs::chain(&error), "kept the old ones"),
+            },
+            Ok(_) => {}
+            Err(error) => {
+                let error = logs::chain(&error);
+                tracing::warn!(error, "cannot read who vouches for client certificates");
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_FOR_CLIENTS) => {}
+            () = shutdown.cancelled() => return,
+        }
+    }
 }
 
 /// The server's certificate, as soon as the operator has made it; none: the process ends before.

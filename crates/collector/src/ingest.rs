@@ -5,13 +5,13 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use futures::{Stream, stream};
+use futures::{Stream, future::BoxFuture, stream};
 use keelson_model::limits;
 use keelson_proto::telemetry::{self as wire, agent_message, collector_message, telemetry_server};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
-    access::Access,
+    access::{Access, AgentIdentity, Credentials},
     core::{StreamError, StreamHandle},
     ingest::convert::{Dictionary, WireError},
     metrics::Refusal,
@@ -42,6 +42,8 @@ struct AgentStream {
     dictionary: Dictionary,
     /// Given before anything else.
     welcome: Option<wire::CollectorMessage>,
+    /// The end of its right to send.
+    lost: BoxFuture<'static, Status>,
 }
 
 /// Ends the stream in the core and in the gauge, however it ends.
@@ -91,7 +93,9 @@ impl telemetry_server::Telemetry for TelemetryService {
         &self,
         request: Request<Streaming<wire::AgentMessage>>,
     ) -> Result<Response<Answers>, Status> {
-        let node = self.access.agent(request.metadata()).await?;
+        let credentials = Arc::new(Credentials::of(&request));
+        let identity = self.access.agent(&credentials).await?;
+        let AgentIdentity { node, pod_uid } = identity.clone();
         let mut messages = request.into_inner();
         let hello = hello(&mut messages).await.map_err(|error| match error {
             HelloError::Wire(error) => self.refuse(&error),
@@ -102,6 +106,15 @@ impl telemetry_server::Telemetry for TelemetryService {
                 .access
                 .denied(format!("the token is node {node}'s, not that of hello")));
         }
+        if hello.agent_pod_uid != pod_uid.as_str() {
+            return Err(self
+                .access
+                .denied(format!("the token is pod {pod_uid}'s, not that of hello")));
+        }
+        let lost = self.access.lost(identity, move |access| {
+            let credentials = Arc::clone(&credentials);
+            async move { access.agent(&credentials).await }
+        });
         let version = hello.agent_version.clone();
         let open = self.connect(hello)?;
         let last_batch = open.handle.last_batch;
@@ -112,6 +125,7 @@ impl telemetry_server::Telemetry for TelemetryService {
             dictionary: Dictionary::new(node),
             welcome: Some(welcome(&open.handle)),
             open,
+            lost,
         };
         let answers = stream::unfold(Some(stream), |stream| async move {
             let mut stream = stream?;
@@ -137,6 +151,7 @@ impl AgentStream {
             () = self.open.handle.replaced.cancelled() => {
                 return Some(Err(Status::aborted(StreamError::Replaced.to_string())));
             }
+            status = &mut self.lost => return Some(Err(status)),
             () = self.shared.draining.cancelled() => {
                 return Some(Err(Status::unavailable("the collector ends; connect again")));
             }

@@ -19,4 +19,5 @@ pub mod pipeline;
 pub mod query;
 pub mod serve;
 pub mod shared;
+pub mod sight;
 pub mod store;

@@ -78,6 +78,8 @@ pub enum UnknownReason {
     NoCgroup,
     /// A table was full.
     TableFull,
+    /// It lies in a namespace that the caller may not see.
+    NotPermitted,
     /// The sender gave a reason that this version does not know.
     Unrecognised,
 }

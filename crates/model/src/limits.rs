@@ -66,6 +66,10 @@ pub const QUERY_LAST_ROWS: usize = 100_000;
 /// Filters of one query, `allow` and `deny` together.
 pub const QUERY_FILTERS: usize = 64;
 
+/// Namespaces that a query may name whose caller may not see all of them: each is a question to the
+/// API server.
+pub const QUERY_NAMESPACES: usize = 32;
+
 /// Values of one field of a filter.
 pub const QUERY_FILTER_VALUES: usize = 256;
 
@@ -110,6 +114,9 @@ pub const CONTAINER_ID_BYTES: usize = 64;
 
 /// Reviewed tokens that are remembered: an agent each node, and readers.
 pub const TOKENS_REMEMBERED: usize = 8_192;
+
+/// Answers about a user's rights that a service remembers, for seconds.
+pub const PERMISSIONS_REMEMBERED: usize = 4_096;
 
 /// Raw batches between a buffer's reader and the decoder.
 pub const AGENT_RAW_BATCHES: usize = 16;

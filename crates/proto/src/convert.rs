@@ -105,6 +105,7 @@ pub fn unknown_reason_to_wire(reason: UnknownReason) -> wire::UnknownReason {
         UnknownReason::PodNotSeen => wire::UnknownReason::PodNotSeen,
         UnknownReason::NoCgroup => wire::UnknownReason::NoCgroup,
         UnknownReason::TableFull => wire::UnknownReason::TableFull,
+        UnknownReason::NotPermitted => wire::UnknownReason::NotPermitted,
         UnknownReason::Unrecognised => wire::UnknownReason::Unspecified,
     }
 }
@@ -117,6 +118,7 @@ pub fn unknown_reason_from_wire(number: i32) -> UnknownReason {
         Ok(wire::UnknownReason::PodNotSeen) => UnknownReason::PodNotSeen,
         Ok(wire::UnknownReason::NoCgroup) => UnknownReason::NoCgroup,
         Ok(wire::UnknownReason::TableFull) => UnknownReason::TableFull,
+        Ok(wire::UnknownReason::NotPermitted) => UnknownReason::NotPermitted,
         Ok(wire::UnknownReason::Unspecified) | Err(_) => UnknownReason::Unrecognised,
     }
 }

@@ -1,5 +1,5 @@
-//! TLS on both sides: a server certificate that is read again when its files change, and a client
-//! that reads the authority's bundle at every connect. Nothing is served in clear text.
+//! TLS on both sides: a server certificate that is read again when its files change, clients'
+//! certificates where they have one, and a client that reads the authority's bundle at every connect. Nothing is served in clear text.
 
 use std::{
     fs, io,
@@ -12,12 +12,16 @@ use std::{
 use futures::{Stream, StreamExt, stream};
 use prometheus_client::metrics::counter::Counter;
 use rustls::{
-    ServerConfig,
+    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
     crypto::{CryptoProvider, ring},
-    server::{ClientHello, ResolvesServerCert},
+    server::{
+        ClientHello, ResolvesServerCert, WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
     sign::CertifiedKey,
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::{AbortHandle, JoinSet},
@@ -66,6 +70,9 @@ pub enum TlsError {
         /// The cause.
         source: rustls::Error,
     },
+    /// A bundle of clients' authorities holds none.
+    #[error("the bundle of the clients' authorities holds no certificate authority in PEM")]
+    Clients,
     /// The address of a server is no URI.
     #[error("{address} is no address of a gRPC server; for example: https://host:8443")]
     Address {
@@ -87,6 +94,14 @@ pub enum TlsError {
 pub struct ServerTls {
     directory: PathBuf,
     current: Mutex<Arc<CertifiedKey>>,
+    clients: Arc<ClientAuthorities>,
+}
+
+/// Who vouches for clients that have a certificate; those without are served all the same. Nobody
+/// at first; can change while the server runs.
+#[derive(Debug, Default)]
+pub struct ClientAuthorities {
+    current: Mutex<Option<Arc<dyn ClientCertVerifier>>>,
 }
 
 // === impl ServerTls ===
@@ -98,7 +113,14 @@ impl ServerTls {
     /// The files cannot be read or used.
     pub fn load(directory: &Path) -> Result<Arc<Self>, TlsError> {
         let current = Mutex::new(Arc::new(read_key(directory)?));
-        Ok(Arc::new(Self { directory: directory.to_path_buf(), current }))
+        let (directory, clients) = (directory.to_path_buf(), Arc::default());
+        Ok(Arc::new(Self { directory, current, clients }))
+    }
+
+    /// Who vouches for clients.
+    #[must_use]
+    pub fn clients(&self) -> &Arc<ClientAuthorities> {
+        &self.clients
     }
 
     /// Reads the files again every ten seconds until shutdown; files that cannot be used leave the
@@ -144,7 +166,8 @@ impl ServerTls {
             .with_safe_default_protocol_versions()
             .expect("invariant: ring serves the default TLS versions");
         let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(self) as _;
-        let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
+        let clients: Arc<dyn ClientCertVerifier> = Arc::clone(&self.clients) as _;
+        let mut config = builder.with_client_cert_verifier(clients).with_cert_resolver(resolver);
         config.alpn_protocols = vec![b"h2".to_vec()];
         config
     }
@@ -168,6 +191,77 @@ impl ServerTls {
 impl ResolvesServerCert for ServerTls {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+// === impl ClientAuthorities ===
+
+impl ClientAuthorities {
+    /// Takes the certificates of a PEM bundle for the authorities from now on.
+    ///
+    /// # Errors
+    /// It holds no certificate that could be one's.
+    pub fn set(&self, bundle: &str) -> Result<(), TlsError> {
+        let unusable = || TlsError::Clients;
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+            roots.add(certificate.map_err(|_| unusable())?).map_err(|_| unusable())?;
+        }
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+        let verifier = builder.allow_unauthenticated().build().map_err(|_| unusable())?;
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(verifier);
+        Ok(())
+    }
+
+    fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        current.ok_or_else(|| rustls::Error::General("nobody vouches for clients here".into()))
+    }
+}
+
+impl ClientCertVerifier for ClientAuthorities {
+    fn offer_client_auth(&self) -> bool {
+        self.verifier().is_ok()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    // They change, and a borrow of them cannot; clients know their own authority.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.verifier()?.verify_client_cert(certificate, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier()?.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier()?.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
     }
 }
 

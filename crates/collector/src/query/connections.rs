@@ -173,12 +173,14 @@ impl ConnectionsReader {
 
     fn peer(&self, row: &ConnectionRow) -> (Arc<Endpoint>, PeerSource) {
         let core = self.shared.core();
-        rows::connection_peer(&core.pairs, &self.shared.names(), row)
+        let (peer, source) = rows::connection_peer(&core.pairs, &self.shared.names(), row);
+        (self.filters.sight.veil(peer), source)
     }
 
     fn say_losses(&mut self) {
         let news = self.losses.news(&self.shared.core().store, self.shared.now());
-        self.ready.extend(news.into_iter().map(lost));
+        let news = news.into_iter().map(|news| self.filters.sight.veil_lost(news));
+        self.ready.extend(news.map(lost));
     }
 }
 

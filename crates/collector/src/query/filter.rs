@@ -3,18 +3,23 @@
 //! Pure. A filter is compiled once from the wire and refused with the field's name when it cannot
 //! mean anything; matching allocates nothing.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use keelson_model::{Direction, Endpoint, PodRef, Remote, limits};
 use keelson_proto::query as wire;
 
-use crate::cidr::{Cidr, CidrError};
+use crate::{
+    cidr::{Cidr, CidrError},
+    sight::Sight,
+};
 
 /// Compiled filters.
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
     allow: Vec<Filter>,
     deny: Vec<Filter>,
+    /// What the caller may see.
+    pub sight: Sight,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -104,12 +109,33 @@ impl Filters {
         let compile = |list: &[wire::Filter]| -> Result<Vec<Filter>, FilterError> {
             list.iter().map(Filter::compile).collect()
         };
-        Ok(Self { allow: compile(&filters.allow)?, deny: compile(&filters.deny)? })
+        let (allow, deny) = (compile(&filters.allow)?, compile(&filters.deny)?);
+        Ok(Self { allow, deny, sight: Sight::All })
+    }
+
+    /// The filters for a caller who may see so much.
+    #[must_use]
+    pub fn seen_by(self, sight: Sight) -> Self {
+        Self { sight, ..self }
+    }
+
+    /// The namespaces whose pods are asked for by name.
+    #[must_use]
+    pub fn namespaces(&self) -> BTreeSet<String> {
+        let of_pods = |filter: &Filter| {
+            let pods = filter.local.pod.iter().filter_map(|pod| pod.split_once('/'));
+            pods.map(|(namespace, _)| namespace.to_owned()).collect::<Vec<_>>()
+        };
+        let named = self.allow.iter().flat_map(|filter| filter.local.namespace.clone());
+        named.chain(self.allow.iter().flat_map(of_pods)).collect()
     }
 
     /// Whether the row is wanted.
     #[must_use]
     pub fn matches(&self, row: &Row<'_>) -> bool {
+        if !self.sight.shows(row.local) {
+            return false;
+        }
         let is_allowed =
             self.allow.is_empty() || self.allow.iter().any(|filter| filter.matches(row));
         is_allowed && !self.deny.iter().any(|filter| filter.matches(row))
@@ -120,7 +146,8 @@ impl Filters {
     #[must_use]
     pub fn matches_pair(&self, row: &Row<'_>) -> bool {
         let asks = |filter: &&Filter| filter.peer.asks_for_pods();
-        self.allow.iter().filter(asks).any(|filter| filter.matches(row))
+        self.sight.shows(row.local)
+            && self.allow.iter().filter(asks).any(|filter| filter.matches(row))
             && !self.deny.iter().any(|filter| filter.matches(row))
     }
 

@@ -138,6 +138,7 @@ impl FlowsReader {
                     Picked::Row(position) => {
                         let Some(flow) = segment.rows.get(position) else { continue };
                         let peer = rows::flow_peer(&shared.names(), &segment, flow);
+                        let peer = self.filters.sight.veil(peer);
                         answer::flow(&segment, flow, &peer, PeerSource::Address)
                     }
                 };
@@ -235,7 +236,8 @@ impl FlowsReader {
 
     fn say_losses(&mut self) {
         let news = self.losses.news(&self.shared.core().store, self.shared.now());
-        self.ready.extend(news.into_iter().map(lost));
+        let news = news.into_iter().map(|news| self.filters.sight.veil_lost(news));
+        self.ready.extend(news.map(lost));
     }
 }
 
@@ -246,7 +248,7 @@ fn wanted(
     segment: &Segment,
     flow: &FlowRow,
 ) -> Option<Arc<Endpoint>> {
-    let peer = rows::flow_peer(names, segment, flow);
+    let peer = filters.sight.veil(rows::flow_peer(names, segment, flow));
     filters.matches(&rows::flow_row(segment, flow, &peer)).then_some(peer)
 }
 
@@ -256,6 +258,9 @@ fn wanted_pairs(shared: &Shared, filters: &Filters, segment: &Segment) -> Vec<Pa
         return Vec::new();
     }
     let mut flows = rows::pair_flows(&shared.core().pairs, &shared.names(), segment);
+    for flow in &mut flows {
+        flow.peer = filters.sight.veil(Arc::clone(&flow.peer));
+    }
     flows.retain(|flow| filters.matches_pair(&rows::flow_row(segment, &flow.row, &flow.peer)));
     flows
 }

@@ -1,10 +1,21 @@
 //! A collector on port 0 with real TLS and a clock that stands, fake agents and a fake token check.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
+use keelson_cluster::{
+    permissions::Permission,
+    tokens::{Caller, Outcome, User},
+};
 use keelson_collector::{
-    access::{Access, Caller, Checked, TokenCheck},
+    access::{Access, Checks},
     metrics::Metrics,
     names::{Claim, Holder},
     serve,
@@ -35,6 +46,7 @@ pub const FIRST: u64 = 350_000_000;
 pub const UPTIME_NS: u64 = 1_000_000_000_000;
 
 pub struct Collector {
+    pub accounts: Arc<Accounts>,
     pub shared: Arc<Shared>,
     pub clock: Arc<ManualClock>,
     client: ClientTls,
@@ -44,26 +56,58 @@ pub struct Collector {
     _directory: TempDir,
 }
 
-/// Tokens are `agent:NODE`, `reader`, `operator`, `stranger` and `away`.
-struct Tokens;
+/// Tokens are `agent:NODE:POD`, `reader`, `operator`, `stranger`, `viewer` (of the namespace shop) and
+/// `away`; whose right is withdrawn may no more.
+#[derive(Default)]
+pub struct Accounts {
+    pub is_withdrawn: AtomicBool,
+}
 
-impl TokenCheck for Tokens {
-    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Checked> {
-        let account = |name: &str, node: Option<String>| {
-            Checked::Caller(Caller { user: format!("system:serviceaccount:{name}"), node })
+impl Checks for Accounts {
+    fn service_token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Outcome> {
+        let account = |name: &str, binding: Option<(&str, &str)>| {
+            let name = format!("system:serviceaccount:{name}");
+            Outcome::Ok(Caller {
+                user: User { name, ..User::default() },
+                node_name: binding.map(|(node, _)| node.to_owned()),
+                pod_uid: binding.map(|(_, pod)| pod.to_owned()),
+            })
         };
-        let checked = match token.split_once(':') {
-            Some(("agent", node)) => account("keelson-system:keelson-agent", Some(node.into())),
+        let outcome = match token.split_once(':') {
+            Some(("agent", bound)) => {
+                account("keelson-system:keelson-agent", bound.split_once(':'))
+            }
             Some(("unbound", _)) => account("keelson-system:keelson-agent", None),
             _ => match token {
                 "reader" => account("keelson-system:keelson-reader", None),
                 "operator" => account("keelson-system:keelson-operator", None),
                 "stranger" => account("shop:default", None),
-                "away" => Checked::Unavailable,
-                _ => Checked::Denied("it has expired".into()),
+                "viewer" => account("shop:viewer", None),
+                "away" => Outcome::Unavailable,
+                _ => Outcome::Denied("it has expired".into()),
             },
         };
-        Box::pin(std::future::ready(checked))
+        Box::pin(std::future::ready(outcome))
+    }
+
+    fn api_server_token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Outcome> {
+        // None of the tokens here is a JWT, which would say for whom it is.
+        self.service_token(token)
+    }
+
+    fn may_get_flows<'a>(
+        &'a self,
+        user: &'a User,
+        namespace: Option<&'a str>,
+    ) -> BoxFuture<'a, Permission> {
+        let is_withdrawn = self.is_withdrawn.load(Ordering::SeqCst);
+        let permission = match (user.name.as_str(), namespace) {
+            _ if is_withdrawn => Permission::Denied,
+            ("system:serviceaccount:keelson-system:keelson-reader", _) => Permission::Granted,
+            ("system:serviceaccount:shop:viewer", Some("shop")) => Permission::Granted,
+            _ => Permission::Denied,
+        };
+        Box::pin(std::future::ready(permission))
     }
 }
 
@@ -75,7 +119,13 @@ impl Collector {
         let shutdown = Shutdown::new();
         let shared =
             Arc::new(Shared::new(Arc::clone(&clock) as _, shutdown.clone(), Metrics::default()));
-        let access = Access::new(Arc::new(Tokens), shared.metrics.clone());
+        let accounts = Arc::new(Accounts::default());
+        let access = Access::new(
+            Arc::clone(&accounts) as _,
+            Arc::clone(&clock) as _,
+            shared.metrics.clone(),
+            Duration::from_millis(100),
+        );
         let tls = ServerTls::load(directory.path()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -88,7 +138,7 @@ impl Collector {
             server_name: Some(SERVER_NAME.into()),
         };
         let channel = client.connect().await.unwrap();
-        Self { shared, clock, client, channel, shutdown, tasks, _directory: directory }
+        Self { accounts, shared, clock, client, channel, shutdown, tasks, _directory: directory }
     }
 
     /// Ends the service; all that it runs must end by itself.
@@ -128,7 +178,8 @@ impl Collector {
     /// An agent of `node` that was welcomed.
     pub async fn agent(&self, node: &str, pod_uid: &str) -> Agent {
         let hello = hello(node, pod_uid);
-        let (sender, mut answers) = self.stream(&format!("agent:{node}"), hello).await.unwrap();
+        let (sender, mut answers) =
+            self.stream(&format!("agent:{node}:{pod_uid}"), hello).await.unwrap();
         let first = answers.message().await.unwrap().unwrap();
         let Some(collector_message::Message::Welcome(welcome)) = first.message else {
             panic!("no welcome but {first:?}")
@@ -291,12 +342,21 @@ pub fn know_service(collector: &Collector, name: &str, address: [u8; 4]) {
 
 /// Makes an address known as a pod's.
 pub fn know(collector: &Collector, pod: &str, node: &str, address: [u8; 4]) {
+    know_as(collector, ("shop", pod), node, address);
+}
+
+/// Makes an address known as that of a pod of another namespace.
+pub fn know_pod(collector: &Collector, namespace: &str, pod: &str, address: [u8; 4]) {
+    know_as(collector, (namespace, pod), "node-b", address);
+}
+
+fn know_as(collector: &Collector, (namespace, pod): (&str, &str), node: &str, address: [u8; 4]) {
     let uid = format!("uid-{pod}");
     let claim = Claim {
         holder: Holder::Pod(uid.as_str().into()),
         endpoint: Endpoint::Pod(PodRef {
             uid: uid.as_str().into(),
-            namespace: "shop".into(),
+            namespace: namespace.into(),
             name: pod.into(),
             node: node.into(),
             workload: Some(WorkloadRef {

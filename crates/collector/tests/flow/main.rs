@@ -10,7 +10,8 @@
 mod harness;
 
 use harness::{
-    Collector, FIRST, all, batch, hello, know, know_service, message, record, series, with_token,
+    Collector, FIRST, all, batch, hello, know, know_pod, know_service, message, record, series,
+    with_token,
 };
 use keelson_proto::{
     query::{self as wire, evidence_response, flows_response},
@@ -276,7 +277,7 @@ async fn messages_that_cannot_be_are_refused_and_counted() {
     assert!(status.message().contains("series.remote_address"), "{status}");
 
     let no_hello = message(batch(1, FIRST, "client-1", vec![]));
-    let status = collector.stream("agent:node-a", no_hello).await.unwrap_err();
+    let status = collector.stream("agent:node-a:agent-a", no_hello).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
 
     let mut agent = collector.agent("node-a", "agent-a").await;
@@ -297,7 +298,8 @@ async fn who_may_not_is_refused_and_a_review_that_cannot_be_made_is_no_refusal()
     let collector = Collector::start().await;
     let rows = [
         ("reader", Code::PermissionDenied),
-        ("agent:node-b", Code::PermissionDenied),
+        ("agent:node-b:agent-a", Code::PermissionDenied),
+        ("agent:node-a:agent-b", Code::PermissionDenied),
         ("unbound:", Code::PermissionDenied),
         ("stranger", Code::PermissionDenied),
         ("expired", Code::Unauthenticated),
@@ -308,8 +310,9 @@ async fn who_may_not_is_refused_and_a_review_that_cannot_be_made_is_no_refusal()
         assert_eq!(status.code(), code, "{token}: {status}");
     }
     let rows = [
-        ("agent:node-a", Code::PermissionDenied),
+        ("agent:node-a:agent-a", Code::PermissionDenied),
         ("stranger", Code::PermissionDenied),
+        ("viewer", Code::PermissionDenied),
         ("expired", Code::Unauthenticated),
         ("away", Code::Unavailable),
     ];
@@ -320,6 +323,71 @@ async fn who_may_not_is_refused_and_a_review_that_cannot_be_made_is_no_refusal()
     }
     let status = collector.queries().nodes(wire::NodesRequest {}).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated, "without a token");
+    collector.stop().await;
+}
+
+#[tokio::test]
+async fn a_viewer_sees_the_own_namespace_alone_and_for_as_long_as_it_may() {
+    let collector = Collector::start().await;
+    know(&collector, "server-1", "node-b", SERVER);
+    let foreign = [10, 1, 0, 9];
+    know_pod(&collector, "bank", "vault-1", foreign);
+    let mut agent = collector.agent("node-a", "agent-a").await;
+    collector.at(FIRST, 5_100);
+    let mut mixed = batch(1, FIRST, "client-1", vec![]);
+    let mut teller = mixed.pods[0].clone();
+    (teller.namespace, teller.name, teller.uid) =
+        ("bank".into(), "teller-1".into(), "uid-t".into());
+    mixed.pods.push(teller);
+    let of_bank = telemetry::Series {
+        local: Some(telemetry::Local {
+            local: Some(telemetry::local::Local::Pod(1)),
+            container_id: String::new(),
+        }),
+        cgroup_id: 78,
+        ..series(SERVER, 0, 7, 0)
+    };
+    mixed.series = vec![series(SERVER, 0, 100, 5), series(foreign, 0, 10, 0), of_bank];
+    agent.send(mixed).await.unwrap();
+
+    let ask = |filter: wire::Filter, follow| {
+        let filters = Some(wire::Filters { allow: vec![filter], deny: vec![] });
+        with_token(wire::FlowsRequest { filters, follow, ..Default::default() }, "viewer")
+    };
+    let shop = || wire::Filter { namespace: vec!["shop".into()], ..Default::default() };
+    let answer = collector.queries().flows(ask(shop(), false)).await.unwrap();
+    let rows = shape(&all(answer.into_inner()).await);
+    let peers: Vec<_> = rows.iter().map(|row| (row.1.as_str(), row.2.as_str())).collect();
+    let seen = [("shop/client-1", "shop/server-1"), ("shop/client-1", "Unknown(NotPermitted)")];
+    assert_eq!(peers, seen);
+
+    // What is not to be seen is not found by asking for it either.
+    let both = wire::Filter { namespace: vec!["shop".into(), "bank".into()], ..Default::default() };
+    let answer = collector.queries().flows(ask(both, false)).await.unwrap();
+    assert_eq!(shape(&all(answer.into_inner()).await).len(), 2);
+    let guess = wire::Filter { peer_pod: vec!["vault-1".into()], ..shop() };
+    let answer = collector.queries().flows(ask(guess, false)).await.unwrap();
+    assert_eq!(shape(&all(answer.into_inner()).await).len(), 0);
+    for filter in [
+        wire::Filter::default(),
+        wire::Filter { namespace: vec!["bank".into()], ..Default::default() },
+        wire::Filter { peer_namespace: vec!["shop".into()], ..Default::default() },
+    ] {
+        let status = collector.queries().flows(ask(filter, false)).await.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+        assert!(status.message().contains("flows.query.keelson.dev"), "{status}");
+    }
+
+    let mut follow = collector.queries().flows(ask(shop(), true)).await.unwrap().into_inner();
+    assert!(follow.message().await.unwrap().is_some());
+    collector.accounts.is_withdrawn.store(true, std::sync::atomic::Ordering::SeqCst);
+    let ended = loop {
+        match follow.message().await {
+            Ok(Some(_)) => {}
+            other => break other,
+        }
+    };
+    assert_eq!(ended.unwrap_err().code(), Code::PermissionDenied);
     collector.stop().await;
 }
 

@@ -441,6 +441,8 @@ pub enum UnknownReason {
     NoCgroup = 3,
     /// A table was full.
     TableFull = 4,
+    /// In answers: it lies in a namespace that the caller may not see.
+    NotPermitted = 5,
 }
 impl UnknownReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -454,6 +456,7 @@ impl UnknownReason {
             Self::PodNotSeen => "UNKNOWN_REASON_POD_NOT_SEEN",
             Self::NoCgroup => "UNKNOWN_REASON_NO_CGROUP",
             Self::TableFull => "UNKNOWN_REASON_TABLE_FULL",
+            Self::NotPermitted => "UNKNOWN_REASON_NOT_PERMITTED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -464,6 +467,7 @@ impl UnknownReason {
             "UNKNOWN_REASON_POD_NOT_SEEN" => Some(Self::PodNotSeen),
             "UNKNOWN_REASON_NO_CGROUP" => Some(Self::NoCgroup),
             "UNKNOWN_REASON_TABLE_FULL" => Some(Self::TableFull),
+            "UNKNOWN_REASON_NOT_PERMITTED" => Some(Self::NotPermitted),
             _ => None,
         }
     }

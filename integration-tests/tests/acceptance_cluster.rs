@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 
 use keelson_integration_tests::{
-    acceptance::{Form, Outcome, bad_input, faults, installed, quiet, restart, values},
+    acceptance::{Form, Outcome, bad_input, faults, identity, installed, quiet, restart, values},
     cluster::{Cluster, left::left},
 };
 
@@ -25,28 +25,33 @@ fn holds(line: fn(&Cluster, Form) -> anyhow::Result<Outcome>) {
 }
 
 #[test]
-fn line_2_a_fault_turns_the_right_application_and_no_other() {
+fn line_3_2_a_fault_turns_the_right_application_and_no_other() {
     holds(faults);
 }
 
 #[test]
-fn line_3_what_is_observed_adds_up_to_what_the_traffic_logged() {
+fn line_3_3_what_is_observed_adds_up_to_what_the_traffic_logged() {
     holds(values::values);
 }
 
 #[test]
-fn line_5_steady_traffic_causes_no_write() {
+fn line_3_5_steady_traffic_causes_no_write() {
     holds(quiet::quiet);
 }
 
 #[test]
-fn line_6_restarts_under_a_fault_leave_the_verdicts_right() {
+fn line_3_6_restarts_under_a_fault_leave_the_verdicts_right() {
     holds(restart::restarts);
 }
 
 #[test]
-fn line_7_bad_input_is_answered_with_the_remedy() {
+fn line_3_7_bad_input_is_answered_with_the_remedy() {
     holds(bad_input::bad_input);
+}
+
+#[test]
+fn line_4_3_who_may_send_and_who_may_see() {
+    holds(identity::identity);
 }
 
 #[test]

@@ -4,18 +4,19 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::bail;
 
-use super::{Form, Outcome, bad_input, faults, installed, quiet, restart, values};
+use super::{Form, Outcome, bad_input, faults, identity, installed, quiet, restart, values};
 use crate::{cluster::Cluster, paths, process::run, step::say};
 
 type Line = fn(&Cluster, Form) -> anyhow::Result<Outcome>;
 
 /// Lines that are tried on the cluster, with what they say.
-const LINES: [(&str, &str, Line); 5] = [
+const LINES: [(&str, &str, Line); 6] = [
     ("3.2", "ten faults of each kind: the right pod, in time, and nobody else", faults),
     ("3.3", "what is observed adds up to what the traffic logged", values::values),
     ("3.5", "twenty Applications, five minutes: no write", quiet::quiet),
     ("3.6", "restarts under traffic and a fault", restart::restarts),
     ("3.7", "bad input is answered with the remedy", bad_input::bad_input),
+    ("4.3", "who may send and who may see", identity::identity),
 ];
 
 const HEAD: &str = "# Verification\n\nWritten by `./justw verify [LINE]`; each row is the last run of its line.\n\n| line | what | command | commit | date | held | figures |\n|---|---|---|---|---|---|---|\n";

@@ -10,6 +10,7 @@ use crate::{
 
 pub mod audit;
 pub mod bad_input;
+pub mod fuzz;
 pub mod identity;
 pub mod quiet;
 pub mod restart;

@@ -4,19 +4,26 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::bail;
 
-use super::{Form, Outcome, bad_input, faults, identity, installed, quiet, restart, values};
+use super::{Form, Outcome, bad_input, faults, fuzz, identity, installed, quiet, restart, values};
 use crate::{cluster::Cluster, paths, process::run, step::say};
 
-type Line = fn(&Cluster, Form) -> anyhow::Result<Outcome>;
+#[derive(Clone, Copy)]
+enum Line {
+    OnCluster(fn(&Cluster, Form) -> anyhow::Result<Outcome>),
+    Alone(fn() -> anyhow::Result<Outcome>),
+}
 
-/// Lines that are tried on the cluster, with what they say.
-const LINES: [(&str, &str, Line); 6] = [
-    ("3.2", "ten faults of each kind: the right pod, in time, and nobody else", faults),
-    ("3.3", "what is observed adds up to what the traffic logged", values::values),
-    ("3.5", "twenty Applications, five minutes: no write", quiet::quiet),
-    ("3.6", "restarts under traffic and a fault", restart::restarts),
-    ("3.7", "bad input is answered with the remedy", bad_input::bad_input),
-    ("4.3", "who may send and who may see", identity::identity),
+use Line::{Alone, OnCluster};
+
+/// Lines with what they say.
+const LINES: [(&str, &str, Line); 7] = [
+    ("3.2", "ten faults of each kind: the right pod, in time, and nobody else", OnCluster(faults)),
+    ("3.3", "what is observed adds up to what the traffic logged", OnCluster(values::values)),
+    ("3.5", "twenty Applications, five minutes: no write", OnCluster(quiet::quiet)),
+    ("3.6", "restarts under traffic and a fault", OnCluster(restart::restarts)),
+    ("3.7", "bad input is answered with the remedy", OnCluster(bad_input::bad_input)),
+    ("4.3", "who may send and who may see", OnCluster(identity::identity)),
+    ("4.6", "fuzz targets, ten minutes each, without a finding", Alone(fuzz::fuzz)),
 ];
 
 const HEAD: &str = "# Verification\n\nWritten by `./justw verify [LINE]`; each row is the last run of its line.\n\n| line | what | command | commit | date | held | figures |\n|---|---|---|---|---|---|---|\n";
@@ -32,14 +39,21 @@ pub fn names() -> [&'static str; LINES.len()] {
 /// # Errors
 /// A line does not hold.
 pub fn verify(wanted: &[String]) -> anyhow::Result<()> {
-    let cluster = installed()?;
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|line| line == name);
+    let mut cluster = None;
     let mut failed = Vec::new();
-    for (name, what, line) in LINES {
-        if !wanted.is_empty() && !wanted.iter().any(|line| line == name) {
-            continue;
-        }
+    for (name, what, line) in LINES.into_iter().filter(|(name, ..)| is_wanted(name)) {
         say(&format!("== {name} {what}"));
-        let outcome = line(&cluster, Form::Long)?;
+        let outcome = match line {
+            Alone(line) => line()?,
+            OnCluster(line) => {
+                let cluster: &Cluster = match &mut cluster {
+                    Some(cluster) => cluster,
+                    none => none.insert(installed()?),
+                };
+                line(cluster, Form::Long)?
+            }
+        };
         for text in outcome.figures.iter().chain(&outcome.failures) {
             say(&format!("   {text}"));
         }

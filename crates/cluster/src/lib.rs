@@ -5,6 +5,7 @@
 
 pub mod apply;
 pub mod certificates;
+pub mod lease;
 mod memory;
 pub mod permissions;
 pub mod pki;
@@ -25,6 +26,14 @@ pub const COLLECTOR_PORT: u16 = 8443;
 /// # Errors
 /// Neither is there, or the file cannot be used.
 pub async fn client() -> kube::Result<kube::Client> {
+    kube::Client::try_from(config().await?)
+}
+
+/// Where that cluster is, for clients of one's own.
+///
+/// # Errors
+/// As [`client`].
+pub async fn config() -> kube::Result<kube::Config> {
     keelson_runtime::tls::install_provider();
-    kube::Client::try_default().await
+    kube::Config::infer().await.map_err(kube::Error::InferConfig)
 }

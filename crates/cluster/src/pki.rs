@@ -107,6 +107,16 @@ pub async fn ensure(client: &Client, now: Timestamp) -> Result<String, PkiError>
     Ok(authority.certificate)
 }
 
+/// The authority's certificate as it is published; none: it is not made yet.
+///
+/// # Errors
+/// The API server refuses, or cannot be reached.
+pub async fn published(client: &Client) -> Result<Option<String>, PkiError> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let map = maps.get_opt(BUNDLE).await.map_err(|source| failed("get", source))?;
+    Ok(map.and_then(|map| map.data).and_then(|mut data| data.remove("ca.crt")))
+}
+
 /// A new authority.
 ///
 /// # Errors
@@ -192,23 +202,19 @@ async fn write(client: &Client, name: &'static str, pair: &Pair) -> Result<(), P
 }
 
 async fn publish(client: &Client, certificate: &str) -> Result<(), PkiError> {
-    let failed = |verb| {
-        move |source| PkiError::Api {
-            verb,
-            kind: "ConfigMap",
-            name: BUNDLE,
-            source: Box::new(source),
-        }
-    };
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-    let held = maps.get_opt(BUNDLE).await.map_err(failed("get"))?;
-    let held = held.and_then(|map| map.data).unwrap_or_default();
-    if held.get("ca.crt").is_some_and(|held| held == certificate) {
+    if published(client).await?.as_deref() == Some(certificate) {
         return Ok(());
     }
     let data = Some([("ca.crt".to_owned(), certificate.to_owned())].into());
     let map = ConfigMap { metadata: metadata(BUNDLE), data, ..Default::default() };
-    apply(client, MANAGER, NAMESPACE, &map).await.map(|_| ()).map_err(failed("patch"))
+    apply(client, MANAGER, NAMESPACE, &map)
+        .await
+        .map(|_| ())
+        .map_err(|source| failed("patch", source))
+}
+
+fn failed(verb: &'static str, source: kube::Error) -> PkiError {
+    PkiError::Api { verb, kind: "ConfigMap", name: BUNDLE, source: Box::new(source) }
 }
 
 fn metadata(name: &str) -> ObjectMeta {

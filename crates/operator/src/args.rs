@@ -10,6 +10,9 @@ use keelson_runtime::{admin::AdminArgs, logs::LogArgs};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "keelson-operator", version)]
 pub struct OperatorArgs {
+    /// Name of the own pod, by which it takes part in the election of the leader
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub pod_name: String,
     /// The collector
     #[arg(long, env = "KEELSON_COLLECTOR", default_value_t = format!("https://{COLLECTOR_HOST}:{COLLECTOR_PORT}"), value_name = "URL")]
     pub collector: String,

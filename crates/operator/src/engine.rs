@@ -17,6 +17,7 @@ use keelson_api::{
     conditions::{ConditionType, HealthReason},
     validate::{FieldError, ValidatedApplication, validate},
 };
+use keelson_cluster::lease::Leadership;
 use keelson_model::limits;
 use keelson_runtime::{admin::Condition, backoff::Backoff, clock::Clock, logs, shutdown::Shutdown};
 use kube::{
@@ -65,6 +66,8 @@ pub struct Engine {
     pub metrics: Metrics,
     /// Told when the caches have their first lists.
     pub synced: Condition,
+    /// Who does not lead only keeps its caches warm.
+    pub leadership: Leadership,
 }
 
 /// What is kept of an Application between two looks.
@@ -101,6 +104,16 @@ impl Engine {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !shutdown.is_cancelled() {
+            if !self.leadership.leads() {
+                // Another has judged meanwhile: what it wrote is what there is.
+                memories.clear();
+                self.metrics.leads.set(0);
+                tokio::select! {
+                    () = self.leadership.gained() => {}
+                    () = shutdown.cancelled() => return Ok(()),
+                }
+                self.metrics.leads.set(1);
+            }
             tokio::select! {
                 () = self.caches.bell.notified() => sleep(BURST).await,
                 () = self.evidence.bell.notified() => {}

@@ -32,6 +32,8 @@ pub struct Metrics {
     pub applications: Gauge,
     /// 1 when the caches have their first lists.
     pub synced: Gauge,
+    /// 1 while this replica leads.
+    pub leads: Gauge,
     began_ns: u64,
 }
 
@@ -66,5 +68,6 @@ impl Metrics {
         registry.register("applications", "Applications known", self.applications.clone());
         let text = "1 when the caches have their first lists";
         registry.register("caches_synced", text, self.synced.clone());
+        registry.register("leader", "1 while this replica leads", self.leads.clone());
     }
 }

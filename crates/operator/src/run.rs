@@ -5,7 +5,11 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use keelson_api::Application;
-use keelson_cluster::pki;
+use keelson_cluster::{
+    NAMESPACE,
+    lease::{Election, Leadership},
+    pki,
+};
 use keelson_runtime::{
     admin::{self, Readiness},
     clock::{Clock, SystemClock},
@@ -25,6 +29,8 @@ use crate::{
     metrics::Metrics,
 };
 
+/// The Lease of the leader.
+const LEASE: &str = "keelson-operator";
 /// How often certificates are looked at.
 const PKI_EVERY: Duration = Duration::from_secs(60 * 60);
 /// And after a failure.
@@ -36,7 +42,12 @@ const PKI_RETRY: Duration = Duration::from_secs(5);
 /// What it needs is missing; the message names the remedy.
 pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     logs::init(&args.logs)?;
-    let client = keelson_cluster::client().await.context("no way to the API server")?;
+    let config = keelson_cluster::config().await.context("no way to the API server")?;
+    let unfenced = Client::try_from(config.clone()).context("no way to the API server")?;
+    let election = Election::new(unfenced, NAMESPACE, LEASE, args.pod_name);
+    let leadership = election.leadership();
+    // All but the lease itself is written by this one, so that nothing is while another leads.
+    let client = leadership.fenced(config).context("no way to the API server")?;
     check_crd(&client).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (metrics, readiness) = (Metrics::new(clock.unix_ns()), Readiness::default());
@@ -49,8 +60,8 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     tasks.spawn("admin", admin::serve(args.admin, registry, readiness, shutdown.clone()));
     let authority = args.run.join("ca.crt");
     let keeper =
-        keep_certificates(client.clone(), authority.clone(), certificates, shutdown.clone());
-    tasks.spawn("certificates", keeper);
+        Keeper { client: client.clone(), file: authority.clone(), leadership: leadership.clone() };
+    tasks.spawn("certificates", keeper.run(certificates, shutdown.clone()));
 
     let (caches, watches) = Caches::new(&client, &shutdown);
     for (name, watch) in watches {
@@ -65,8 +76,15 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         metrics: metrics.clone(),
     };
     tasks.spawn("evidence", source.run(shutdown.clone()));
-    let engine = Engine { client, caches, evidence, clock, metrics, synced };
-    tasks.spawn("engine", engine.run(shutdown));
+    let engine = Engine { client, caches, evidence, clock, metrics, synced, leadership };
+    // The lease is given up when what leads has ended, not before.
+    let led = Shutdown::new();
+    tasks.spawn("election", election.run(led.clone()));
+    tasks.spawn("engine", async move {
+        let ended = engine.run(shutdown).await;
+        led.cancel();
+        ended
+    });
     Ok(tasks.run().await?)
 }
 
@@ -83,29 +101,43 @@ async fn check_crd(client: &Client) -> anyhow::Result<()> {
     }
 }
 
-async fn keep_certificates(
+/// Keeps the authority's certificate at hand for the own client; the leader makes and renews it.
+struct Keeper {
     client: Client,
     file: PathBuf,
-    ready: admin::Condition,
-    shutdown: Shutdown,
-) -> anyhow::Result<()> {
-    loop {
-        let wait = match pki::ensure(&client, Timestamp::now()).await {
-            Ok(certificate) => {
-                std::fs::write(&file, certificate).with_context(|| {
-                    format!("cannot write {}; is it a directory of our own?", file.display())
-                })?;
-                ready.set(true);
-                PKI_EVERY
+    leadership: Leadership,
+}
+
+impl Keeper {
+    async fn run(self, ready: admin::Condition, shutdown: Shutdown) -> anyhow::Result<()> {
+        loop {
+            let is_leader = self.leadership.leads();
+            let certificate = if is_leader {
+                pki::ensure(&self.client, Timestamp::now()).await.map(Some)
+            } else {
+                pki::published(&self.client).await
+            };
+            let wait = match certificate {
+                Ok(Some(certificate)) => {
+                    std::fs::write(&self.file, certificate).with_context(|| {
+                        let file = self.file.display();
+                        format!("cannot write {file}; is it a directory of our own?")
+                    })?;
+                    ready.set(true);
+                    PKI_EVERY
+                }
+                Ok(None) => PKI_RETRY,
+                Err(error) => {
+                    tracing::warn!(error = logs::chain(&error), "cannot keep the certificates");
+                    PKI_RETRY
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                // What the leader before us left undone is ours to do now.
+                () = self.leadership.gained(), if !is_leader => {}
+                () = shutdown.cancelled() => return Ok(()),
             }
-            Err(error) => {
-                tracing::warn!(error = logs::chain(&error), "cannot keep the certificates");
-                PKI_RETRY
-            }
-        };
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = shutdown.cancelled() => return Ok(()),
         }
     }
 }

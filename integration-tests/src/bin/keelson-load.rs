@@ -281,9 +281,13 @@ async fn drive(args: ClientArgs, log: &Arc<Log>) -> anyhow::Result<()> {
                         Mode::Keepalive => args.connections,
                     };
                     for worker in 1..=workers {
-                        // Not all at once: the first of each lasts a part of its life.
-                        let share = |of: u32| (u64::from(of) * u64::from(worker)).div_ceil(workers.into());
-                        let first = share(args.exchanges());
+                        // Not all made anew at once: the first of each lasts a part of its life.
+                        let share = match args.mode {
+                            Mode::Short => workers,
+                            Mode::Keepalive => worker,
+                        };
+                        let first = u64::from(args.exchanges()) * u64::from(share);
+                        let first = first.div_ceil(workers.into());
                         let (args, log) = (args.clone(), Arc::clone(log));
                         let budget = Arc::clone(&budget);
                         tasks.spawn(async move {
